@@ -1,0 +1,1 @@
+//! A fake vLLM or SGLang that keeps a KV cache and publishes KV events.

@@ -1,0 +1,1 @@
+//! The chat-completions probe and load tester.

@@ -1,0 +1,1 @@
+//! The scheduling choices a user can switch.

@@ -1,0 +1,2 @@
+//! The binary `kvasir`.
+fn main() {}

@@ -1,0 +1,80 @@
+//! What was gathered for one request before the decision.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::block::BlockChain;
+use crate::block_index::PrefixHit;
+use crate::ids::{ModelName, RequestId};
+use crate::request::InferenceRequest;
+use crate::tokens::{TokenizeError, Tokenized};
+
+/// The token slot: empty until a producer ran, then ids or the reason why there are none.
+#[derive(Clone, Debug, Default)]
+pub enum TokenSlot {
+    /// No producer ran.
+    #[default]
+    Empty,
+    /// The ids.
+    Ready(Tokenized),
+    /// Why there are none.
+    Failed(TokenizeError),
+}
+
+/// Typed slots for one request's gathered data. Filled by producers, read by filters, scorers and observers.
+#[derive(Clone, Debug)]
+pub struct CycleState {
+    /// The request's id.
+    pub request_id: RequestId,
+    /// The engine's served name.
+    pub model: ModelName,
+    /// The name the client used (adapter name included), for plugins that match on it.
+    pub requested_model: String,
+    /// Tokens.
+    pub tokens: TokenSlot,
+    /// Chained hashes, one chain for each distinct block size of the live owners.
+    pub chains: SmallVec<[BlockChain; 2]>,
+    /// Prefix hits, aligned with the candidates; empty until produced.
+    pub hits: Vec<PrefixHit>,
+    /// Prompt length in tokens: exact when tokens are ready, else estimated from the body's bytes (4 bytes a token).
+    pub prompt_tokens: u32,
+    /// The flat prompt text hashes of `prefix-cache` (kthena's byte chain), empty until produced.
+    pub text_hashes: Vec<u64>,
+    /// Whether the engine skips its cache for this request, so that no hit counts.
+    pub skips_cache: bool,
+    /// How long gathering took.
+    pub gathered_in: Duration,
+}
+
+impl CycleState {
+    /// Empty slots for `request`, with the prompt length estimated.
+    pub fn new(request: &InferenceRequest) -> Self {
+        Self {
+            request_id: request.id.clone(),
+            model: request.model.clone(),
+            requested_model: request.requested_model.to_string(),
+            tokens: TokenSlot::Empty,
+            chains: SmallVec::new(),
+            hits: Vec::new(),
+            prompt_tokens: u32::try_from(request.body.len() / 4).unwrap_or(u32::MAX),
+            text_hashes: Vec::new(),
+            skips_cache: request.skips_cache,
+            gathered_in: Duration::ZERO,
+        }
+    }
+
+    /// The hit of candidate `index`; zero when nothing was produced or the cache is skipped.
+    ///
+    /// Engines compute at least the last token, so the reusable part never reaches the whole prompt: it is
+    /// bounded by the last full block before the last token (decision D4, credit).
+    pub fn reusable_tokens(&self, index: usize) -> u32 {
+        if self.skips_cache {
+            return 0;
+        }
+        let Some(hit) = self.hits.get(index) else { return 0 };
+        let block = self.chains.first().map_or(1, |chain| chain.block_size.tokens()) as u32;
+        let most = self.prompt_tokens.saturating_sub(1) / block * block;
+        hit.tokens.min(most)
+    }
+}

@@ -1,0 +1,46 @@
+//! The words and the contracts of the router: plain types and traits, with no I/O, no Kubernetes and no proxy.
+//!
+//! Every other room speaks these words. A contract names no neighbour's type; each says who calls it, what
+//! may fail, and what is safe to repeat.
+
+pub mod block;
+pub mod block_index;
+pub mod candidates;
+pub mod clock;
+pub mod cycle;
+pub mod decision;
+pub mod endpoint;
+pub mod error;
+pub mod ids;
+pub mod kv_event;
+pub mod load;
+pub mod plugin;
+pub mod record;
+pub mod request;
+pub mod side_call;
+pub mod tokens;
+pub mod usage;
+
+pub use block::{BlockChain, BlockHash, BlockSize, CacheScope};
+pub use block_index::{BlockIndex, PrefixHit};
+pub use candidates::{Candidate, Candidates};
+pub use clock::{Clock, SystemClock};
+pub use cycle::{CycleState, TokenSlot};
+pub use decision::{Decision, Pick, ScoreLine, ScorerTotals};
+pub use endpoint::{Address, Completeness, Endpoint, EndpointDirectory, EngineKind, Role};
+pub use error::{ErrorKind, Origin, RouterError};
+pub use ids::{AdapterName, EndpointId, ModelName, OwnerSlot, RequestId};
+pub use kv_event::{EngineHash, KvEvent, Medium, Stored};
+pub use load::{EngineSample, InFlightCost, Load, SampleError, SampleSink};
+pub use plugin::{
+    DataProducer, Filter, Needs, NoMeter, Picker, PlacementObserver, Plugin, ProduceError, ScheduleError,
+    ScheduleMeter, Scorer, Scores,
+};
+pub use record::DecisionRecord;
+pub use request::{InferenceRequest, Prompt, RequestKind};
+pub use side_call::{SideClient, SideError, SideRequest, SideResponse};
+pub use tokens::{TokenIds, TokenSource, TokenizeError, Tokenized, Tokenizer};
+pub use usage::Usage;
+
+/// A future behind a pointer, for the seams that are used as `dyn`.
+pub type BoxFuture<'a, T> = std::pin::Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -1,0 +1,80 @@
+//! An endpoint's load: what we sent, and what its engine reports.
+
+use serde::Serialize;
+
+use crate::ids::EndpointId;
+
+/// What one request costs the endpoint it is sent to, as far as the router can tell at dispatch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct InFlightCost {
+    /// Prompt tokens that the endpoint has to prefill (prompt minus what it holds).
+    pub prefill_tokens: u32,
+}
+
+/// One endpoint's numbers, frozen for one decision.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct Load {
+    /// Requests this router has in flight there.
+    pub in_flight: u32,
+    /// Uncached prompt tokens of requests in flight there that have not shown their first byte.
+    pub prefill_tokens: u64,
+    /// Requests in flight that are past their first byte (decoding).
+    pub decoding: u32,
+    /// The last good scrape, `None` before the first one and once it is too old to trust.
+    pub sample: Option<EngineSample>,
+}
+
+impl Load {
+    /// Requests the engine runs that this router did not send, by the last scrape; 0 without one.
+    pub fn foreign(&self) -> u32 {
+        self.sample
+            .map_or(0, |sample| (sample.running + sample.waiting).saturating_sub(sample.in_flight_at_scrape))
+    }
+}
+
+/// The numbers of one good scrape of an engine's `/metrics`, summed over its series.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+pub struct EngineSample {
+    /// Requests running.
+    pub running: u32,
+    /// Requests waiting.
+    pub waiting: u32,
+    /// KV cache in use, 0 to 1.
+    pub kv_usage: f64,
+    /// Mean time to first token over the last scrape interval, seconds; 0 when never seen.
+    pub ttft_seconds: f64,
+    /// Mean time per output token over the last scrape interval, seconds; 0 when never seen.
+    pub tpot_seconds: f64,
+    /// KV capacity in blocks, 0 when not reported.
+    pub kv_blocks: u32,
+    /// Tokens in a block, 0 when not reported.
+    pub block_size: u32,
+    /// What this router had in flight there when the scrape was taken.
+    pub in_flight_at_scrape: u32,
+}
+
+/// Why an endpoint could not be scraped.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SampleError {
+    /// Nothing listens, or the network failed.
+    #[error("connection failed: {0}")]
+    Connect(String),
+    /// No answer within the limit.
+    #[error("timed out")]
+    Timeout,
+    /// An answer that is no metrics page.
+    #[error("not a metrics page: {0}")]
+    Garbage(String),
+}
+
+/// Where scrapes go. Implemented by the endpoint registry, called by the scraper from its own tasks.
+pub trait SampleSink: Send + Sync {
+    /// Requests in flight at `endpoint` now, for [`EngineSample::in_flight_at_scrape`].
+    fn in_flight(&self, endpoint: &EndpointId) -> u32;
+    /// One scrape ended. An unknown endpoint is ignored: it may have been removed meanwhile.
+    fn sampled(&self, endpoint: &EndpointId, result: Result<EngineSample, SampleError>);
+    /// The models and adapters that `endpoint` listed at `/v1/models`; replaces what was known.
+    fn models_listed(&self, endpoint: &EndpointId, models: Vec<String>);
+    /// An active health probe ended.
+    fn probed(&self, endpoint: &EndpointId, healthy: bool);
+}

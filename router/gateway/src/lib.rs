@@ -1,0 +1,1 @@
+//! The Pingora door: the life of one request.

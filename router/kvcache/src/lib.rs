@@ -1,0 +1,1 @@
+//! Tokens to block hashes, the block index, and engine KV events.

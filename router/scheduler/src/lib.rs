@@ -1,0 +1,1 @@
+//! Who takes a request: gather, filter, score, pick.

@@ -1,0 +1,1 @@
+//! What we know now: the routing table and the endpoint registry, swapped whole.

@@ -1,0 +1,1 @@
+//! Log set-up, metric names and the access-log record.

@@ -1,0 +1,1 @@
+//! What is behind us: engine kinds, their metrics, health and discovery.

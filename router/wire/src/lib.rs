@@ -1,0 +1,1 @@
+//! Bodies in and out: the pass-through JSON scan, SSE, usage.
