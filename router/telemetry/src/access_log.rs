@@ -1,0 +1,305 @@
+//! The access log: one record for each request, in kthena's text or JSON form, written off the request path.
+
+use std::fs::OpenOptions;
+use std::io::{self, BufWriter, Write};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+
+use prometheus::IntCounter;
+use serde::Serialize;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+/// Lines that may wait for a slow output; more are dropped and counted rather than delaying requests.
+const QUEUE_LINES: usize = 16_384;
+
+/// One request, as logged. Fields and their names are kthena's; the `kvasir` ones at the end are ours.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct AccessRecord {
+    /// Start, RFC 3339 with nanoseconds.
+    pub timestamp: String,
+    /// HTTP method.
+    pub method: String,
+    /// Path without query.
+    pub path: String,
+    /// `HTTP/1.1` or `HTTP/2.0`.
+    pub protocol: &'static str,
+    /// Status the client saw; 499 when it left before one.
+    pub status_code: u16,
+    /// What went wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<AccessError>,
+    /// As the client wrote it.
+    pub model_name: String,
+    /// `namespace/name`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub model_route: String,
+    /// `namespace/name`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub model_server: String,
+    /// The endpoint that answered.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub selected_pod: String,
+    /// Request id.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub request_id: String,
+    /// `model_server`.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub backend_type: &'static str,
+    /// `namespace/name`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub backend_name: String,
+    /// Model name sent upstream.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub upstream_model: String,
+    /// Last status an engine gave.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub upstream_status_code: u16,
+    /// Attempts made.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub upstream_attempts: u16,
+    /// Prompt tokens.
+    #[serde(skip_serializing_if = "is_zero_u64")]
+    pub input_tokens: u64,
+    /// Generated tokens.
+    #[serde(skip_serializing_if = "is_zero_u64")]
+    pub output_tokens: u64,
+    /// Whole time, ms.
+    pub duration_total: u64,
+    /// From the header to the first dispatch, ms.
+    pub duration_request_processing: u64,
+    /// From the first dispatch to the answer's end, ms.
+    pub duration_upstream_processing: u64,
+    /// After the answer's end, ms.
+    pub duration_response_processing: u64,
+    /// Cached prompt tokens the decision expected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub predicted_cached_tokens: Option<u32>,
+    /// Cached prompt tokens the engine reported.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cached_tokens: Option<u64>,
+    /// Time to the first byte, ms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttft_ms: Option<u64>,
+}
+
+/// What went wrong.
+#[derive(Clone, Debug, Serialize)]
+pub struct AccessError {
+    /// One of a fixed set.
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    /// A sentence without client text.
+    pub message: String,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_zero(number: &u16) -> bool {
+    *number == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_zero_u64(number: &u64) -> bool {
+    *number == 0
+}
+
+/// The wall clock as the log writes it.
+pub fn timestamp() -> String {
+    OffsetDateTime::now_utc().format(&Rfc3339).unwrap_or_default()
+}
+
+impl AccessRecord {
+    /// kthena's text line. Values are escaped, so that a model name cannot forge a line.
+    pub fn to_text(&self) -> String {
+        use std::fmt::Write as _;
+        let mut line = format!(
+            "[{}] \"{} {} {}\" {}",
+            self.timestamp,
+            clean(&self.method),
+            clean(&self.path),
+            self.protocol,
+            self.status_code
+        );
+        if let Some(error) = &self.error {
+            let _ = write!(line, " error={}:{}", error.kind, clean(&error.message));
+        }
+        let fields = [
+            ("model_name", self.model_name.as_str()),
+            ("model_route", &self.model_route),
+            ("model_server", &self.model_server),
+            ("selected_pod", &self.selected_pod),
+            ("request_id", &self.request_id),
+            ("backend_type", self.backend_type),
+            ("backend_name", &self.backend_name),
+            ("upstream_model", &self.upstream_model),
+        ];
+        for (name, value) in fields {
+            if !value.is_empty() {
+                let _ = write!(line, " {name}={}", clean(value));
+            }
+        }
+        if self.upstream_status_code > 0 {
+            let _ = write!(line, " upstream_status_code={}", self.upstream_status_code);
+        }
+        if self.upstream_attempts > 0 {
+            let _ = write!(line, " upstream_attempts={}", self.upstream_attempts);
+        }
+        if self.input_tokens > 0 || self.output_tokens > 0 {
+            let _ = write!(line, " tokens={}/{}", self.input_tokens, self.output_tokens);
+        }
+        if let Some(predicted) = self.predicted_cached_tokens {
+            let _ = write!(line, " cached={predicted}");
+            if let Some(reported) = self.cached_tokens {
+                let _ = write!(line, "/{reported}");
+            }
+        }
+        let _ = write!(
+            line,
+            " timings={}ms({}+{}+{})",
+            self.duration_total,
+            self.duration_request_processing,
+            self.duration_upstream_processing,
+            self.duration_response_processing
+        );
+        line
+    }
+
+    /// One JSON object.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+/// Escapes what could break a line or a field apart.
+fn clean(value: &str) -> std::borrow::Cow<'_, str> {
+    if value.chars().any(|c| c.is_control() || c == '"' || c == ' ') {
+        value
+            .chars()
+            .flat_map(|c| if c == ' ' { vec!['\\', 's'] } else { c.escape_default().collect() })
+            .collect::<String>()
+            .into()
+    } else {
+        value.into()
+    }
+}
+
+/// Hands records to a thread of its own.
+#[derive(Clone, Debug)]
+pub struct AccessLogger {
+    lines: SyncSender<AccessRecord>,
+    dropped: IntCounter,
+}
+
+impl AccessLogger {
+    /// Opens `output` (`stdout`, `stderr`, or a file that is appended to) and starts the writing thread.
+    ///
+    /// # Errors
+    /// When the file cannot be opened or the thread cannot start.
+    pub fn start(output: &str, json: bool, dropped: IntCounter) -> io::Result<Self> {
+        let writer: Box<dyn Write + Send> = match output {
+            "stdout" => Box::new(io::stdout()),
+            "stderr" => Box::new(io::stderr()),
+            path => Box::new(OpenOptions::new().append(true).create(true).open(path)?),
+        };
+        let (lines, queue) = sync_channel(QUEUE_LINES);
+        std::thread::Builder::new()
+            .name("access-log".to_owned())
+            .spawn(move || write_lines(&queue, writer, json))?;
+        Ok(Self { lines, dropped })
+    }
+
+    /// Queues one record; drops and counts it when the output cannot keep up.
+    pub fn log(&self, record: AccessRecord) {
+        if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) = self.lines.try_send(record) {
+            self.dropped.inc();
+        }
+    }
+}
+
+/// Formats and writes until every sender is gone; flushes whenever the queue runs empty.
+fn write_lines(queue: &Receiver<AccessRecord>, writer: Box<dyn Write + Send>, json: bool) {
+    let mut out = BufWriter::with_capacity(64 * 1024, writer);
+    while let Ok(first) = queue.recv() {
+        let mut next = Some(first);
+        while let Some(record) = next {
+            let line = if json { record.to_json() } else { record.to_text() };
+            if writeln!(out, "{line}").is_err() {
+                return;
+            }
+            next = queue.try_recv().ok();
+        }
+        if out.flush().is_err() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> AccessRecord {
+        AccessRecord {
+            timestamp: "2026-01-15T10:30:45.123Z".into(),
+            method: "POST".into(),
+            path: "/v1/chat/completions".into(),
+            protocol: "HTTP/1.1",
+            status_code: 200,
+            model_name: "llama2-7b".into(),
+            model_route: "default/r".into(),
+            selected_pod: "p-1".into(),
+            request_id: "id".into(),
+            backend_type: "model_server",
+            upstream_status_code: 200,
+            upstream_attempts: 1,
+            input_tokens: 150,
+            output_tokens: 75,
+            duration_total: 2350,
+            duration_request_processing: 45,
+            duration_upstream_processing: 2180,
+            duration_response_processing: 5,
+            ..AccessRecord::default()
+        }
+    }
+
+    #[test]
+    fn the_text_line_is_kthenas() {
+        assert_eq!(
+            record().to_text(),
+            "[2026-01-15T10:30:45.123Z] \"POST /v1/chat/completions HTTP/1.1\" 200 model_name=llama2-7b \
+             model_route=default/r selected_pod=p-1 request_id=id backend_type=model_server upstream_status_code=200 \
+             upstream_attempts=1 tokens=150/75 timings=2350ms(45+2180+5)"
+        );
+    }
+
+    #[test]
+    fn a_model_name_cannot_forge_a_line() {
+        let mut forged = record();
+        forged.model_name = "m\n[2026] \"GET / HTTP/1.1\" 200".into();
+        let line = forged.to_text();
+        assert_eq!(line.lines().count(), 1);
+        assert!(line.contains("m\\n[2026]\\s"), "{line}");
+    }
+
+    #[test]
+    fn the_json_object_leaves_empty_fields_out() {
+        let value: serde_json::Value = serde_json::from_str(&record().to_json()).unwrap();
+        assert_eq!(value["duration_total"], 2350);
+        assert!(value.get("backend_name").is_none());
+        assert!(value.get("error").is_none());
+    }
+
+    #[test]
+    fn records_reach_the_file() {
+        let path = std::env::temp_dir().join(format!("kvasir-access-{}.log", std::process::id()));
+        let dropped = IntCounter::new("d", "d").unwrap();
+        let logger = AccessLogger::start(&path.to_string_lossy(), true, dropped.clone()).unwrap();
+        logger.log(record());
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while std::fs::read_to_string(&path).unwrap_or_default().lines().count() < 1 {
+            assert!(std::time::Instant::now() < deadline, "the line never came");
+            std::thread::yield_now();
+        }
+        assert_eq!(dropped.get(), 0);
+        let _ = std::fs::remove_file(&path);
+    }
+}

@@ -1,0 +1,234 @@
+//! Every metric the router exports: name, kind, labels, buckets and meaning. `docs/metrics.md` is made from this.
+
+/// What a metric is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Only rises.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Counts observations in buckets.
+    Histogram,
+}
+
+impl Kind {
+    /// As written after `# TYPE`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+/// One metric family.
+#[derive(Clone, Copy, Debug)]
+pub struct Family {
+    /// Full name.
+    pub name: &'static str,
+    /// Kind.
+    pub kind: Kind,
+    /// Labels, in order.
+    pub labels: &'static [&'static str],
+    /// Upper bounds of a histogram's buckets.
+    pub buckets: &'static [f64],
+    /// One sentence, with the unit.
+    pub help: &'static str,
+}
+
+/// kthena's buckets for request durations, seconds.
+const DURATION: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
+/// kthena's buckets for match ratios.
+const RATIO: &[f64] = &[0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 1.0];
+/// kthena's buckets for tokenize and Redis durations, seconds.
+const LOOKUP: &[f64] = &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5];
+/// kthena's buckets for plugin durations, seconds.
+const PLUGIN: &[f64] = &[0.001, 0.005, 0.01, 0.05, 0.1, 0.5];
+/// Ours, for decisions: microseconds matter.
+const DECISION: &[f64] = &[0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1];
+/// Ours, for a prediction's error in blocks.
+const BLOCKS_OFF: &[f64] = &[0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 64.0, 256.0, 1024.0];
+
+const BACKEND: &[&str] =
+    &["model", "path", "status_code", "model_route", "backend_type", "backend_name", "upstream_model"];
+
+macro_rules! families {
+    ($($(#[$doc:meta])* $id:ident = $name:literal, $kind:ident, $labels:expr, $buckets:expr, $help:literal;)*) => {
+        $($(#[$doc])* pub const $id: Family = Family {
+            name: $name, kind: Kind::$kind, labels: $labels, buckets: $buckets, help: $help,
+        };)*
+        /// All of them, in the order of the reference page.
+        pub const ALL: &[Family] = &[$($id),*];
+    };
+}
+
+families! {
+    /// Requests.
+    REQUESTS = "kthena_router_requests_total", Counter,
+        &["model", "path", "status_code", "error_type", "model_route", "backend_type", "backend_name", "upstream_model"], &[],
+        "Requests that named a model, by how they ended.";
+    /// Durations.
+    REQUEST_DURATION = "kthena_router_request_duration_seconds", Histogram, BACKEND, DURATION,
+        "Seconds from a request's header to the end of its answer.";
+    /// Tokens.
+    TOKENS = "kthena_router_tokens_total", Counter,
+        &["model", "path", "token_type", "model_route", "backend_type", "backend_name", "upstream_model"], &[],
+        "Prompt (`input`) and generated (`output`) tokens as the engines reported them.";
+    /// Plugins.
+    PLUGIN_DURATION = "kthena_router_scheduler_plugin_duration_seconds", Histogram, &["model", "plugin", "type"], PLUGIN,
+        "Seconds one filter or scorer took.";
+    /// In the house.
+    ACTIVE = "kthena_router_active_requests", Gauge, &[], &[], "Requests in the router.";
+    /// In the house, by model.
+    ACTIVE_DOWNSTREAM = "kthena_router_active_downstream_requests", Gauge, &["model"], &[],
+        "Requests in the router whose model is known.";
+    /// Out at engines.
+    ACTIVE_UPSTREAM = "kthena_router_active_upstream_requests", Gauge,
+        &["model_server", "model_route", "backend_type", "backend_name", "upstream_model"], &[],
+        "Attempts running at engines.";
+    /// `prefix-cache` matches.
+    PREFIX_CACHE_MATCH = "kthena_router_prefix_cache_match_ratio", Histogram, &["model"], RATIO,
+        "Best match of `prefix-cache` as a share of the prompt's blocks, per decision.";
+    /// `prefix-cache` evictions.
+    PREFIX_CACHE_EVICTIONS = "kthena_router_prefix_cache_evictions_total", Counter, &["model"], &[],
+        "Hashes that `prefix-cache` evicted to keep within its capacity.";
+    /// `prefix-cache` size.
+    PREFIX_CACHE_ENTRIES = "kthena_router_prefix_cache_entries", Gauge, &[], &[],
+        "Hashes that `prefix-cache` remembers, over all endpoints.";
+    /// `kvcache-aware` matches.
+    KVCACHE_MATCH = "kthena_router_kvcache_aware_match_ratio", Histogram, &["model"], RATIO,
+        "Best match in the block index as a share of the prompt's full blocks, per decision.";
+    /// Tokenizing.
+    TOKENIZE_DURATION = "kthena_router_kvcache_aware_tokenize_duration_seconds", Histogram, &["model"], LOOKUP,
+        "Seconds to get a prompt's token ids, waiting included; successes only.";
+    /// Failures of the kv-aware part.
+    KVCACHE_ERRORS = "kthena_router_kvcache_aware_errors_total", Counter, &["model", "stage"], &[],
+        "Requests routed without cache knowledge because a stage failed.";
+
+    /// Outcomes.
+    OUTCOMES = "kvasir_request_outcomes_total", Counter, &["model", "outcome"], &[],
+        "Requests by outcome: success, client_error, client_cancelled, engine_error, router_error, stream_broken.";
+    /// TTFT.
+    TTFT = "kvasir_time_to_first_byte_seconds", Histogram, &["model"], DURATION,
+        "Seconds from a request's header to the first byte of the engine's answer.";
+    /// Attempts.
+    ATTEMPTS = "kvasir_attempts_total", Counter, &["model", "result"], &[],
+        "Attempts at engines by result: ok, connect, timeout, died, status_5xx, status_4xx.";
+    /// Retries.
+    RETRIES = "kvasir_retries_total", Counter, &["model", "reason"], &[],
+        "Attempts after the first, by what made them necessary.";
+    /// Retries refused.
+    RETRIES_DENIED = "kvasir_retries_denied_total", Counter, &["model", "reason"], &[],
+        "Retries not made: the budget was spent, or a second engine died on the same request.";
+    /// Gathering.
+    GATHER_DURATION = "kvasir_gather_duration_seconds", Histogram, &["model"], DECISION,
+        "Seconds spent gathering tokens, blocks and prefix hits for one request.";
+    /// Deciding.
+    DECIDE_DURATION = "kvasir_decide_duration_seconds", Histogram, &["model"], DECISION,
+        "Seconds spent filtering, scoring and picking for one request.";
+    /// Token sources.
+    TOKENIZED = "kvasir_tokenized_total", Counter, &["model", "source"], &[],
+        "Requests whose token ids were had, by source: given, local, service, engine.";
+    /// Without tokens.
+    UNTOKENIZED = "kvasir_untokenized_total", Counter, &["model", "reason"], &[],
+        "Requests routed without token ids, by reason.";
+    /// Producers.
+    PRODUCE_FAILED = "kvasir_produce_failed_total", Counter, &["model", "producer", "reason"], &[],
+        "Data that was not there when the decision was made.";
+    /// Proof.
+    PROMPT_PROOF = "kvasir_prompt_tokens_proof_total", Counter, &["model", "source", "result"], &[],
+        "Answers whose usage.prompt_tokens was compared with our count: equal or differs.";
+    /// Prediction error.
+    PREDICTION_OFF = "kvasir_cached_tokens_off_blocks", Histogram, &["model"], BLOCKS_OFF,
+        "Blocks between the cached tokens we predicted at dispatch and those the engine reported.";
+    /// Predicted sums.
+    PREDICTED_TOKENS = "kvasir_cached_tokens_predicted_total", Counter, &["model"], &[],
+        "Cached tokens predicted, over requests whose engine reported the truth.";
+    /// Reported sums.
+    REPORTED_TOKENS = "kvasir_cached_tokens_reported_total", Counter, &["model"], &[],
+        "Cached tokens that engines reported.";
+    /// Buffers.
+    BUFFERED_BYTES = "kvasir_buffered_bytes", Gauge, &[], &[], "Bytes of request bodies held now.";
+    /// Log lines lost.
+    LOG_DROPPED = "kvasir_access_log_dropped_total", Counter, &[], &[],
+        "Access-log lines dropped because the output was slower than the traffic.";
+    /// Endpoint: in flight.
+    ENDPOINT_IN_FLIGHT = "kvasir_endpoint_in_flight", Gauge, &["model", "endpoint"], &[],
+        "Requests this router has in flight at an endpoint.";
+    /// Endpoint: prefill.
+    ENDPOINT_PREFILL = "kvasir_endpoint_prefill_tokens", Gauge, &["model", "endpoint"], &[],
+        "Uncached prompt tokens in flight at an endpoint that have not shown their first byte.";
+    /// Endpoint: up.
+    ENDPOINT_UP = "kvasir_endpoint_up", Gauge, &["model", "endpoint"], &[],
+        "1 while an endpoint may be chosen; 0 while it is ejected or drained.";
+    /// Endpoint: waiting.
+    ENDPOINT_WAITING = "kvasir_endpoint_waiting", Gauge, &["model", "endpoint"], &[],
+        "Requests waiting in the engine, by its last scrape.";
+    /// Endpoint: KV use.
+    ENDPOINT_KV = "kvasir_endpoint_kv_usage", Gauge, &["model", "endpoint"], &[],
+        "KV cache in use (0 to 1), by the last scrape.";
+    /// Index: blocks.
+    OWNER_BLOCKS = "kvasir_index_blocks", Gauge, &["model", "endpoint", "completeness"], &[],
+        "Blocks known to be resident at an endpoint; the label says exact, partial or approximate.";
+    /// Index: gaps.
+    OWNER_GAPS = "kvasir_index_gaps_total", Counter, &["model", "endpoint"], &[], "Gaps seen in an endpoint's event stream.";
+    /// Index: repairs.
+    OWNER_REPAIRS = "kvasir_index_repairs_total", Counter, &["model", "endpoint"], &[], "Gaps repaired by replay.";
+    /// Index: resets.
+    OWNER_RESETS = "kvasir_index_resets_total", Counter, &["model", "endpoint"], &[],
+        "Times an endpoint's blocks were dropped: engine restart, cache reset, or an unrepaired gap.";
+    /// Index: decode failures.
+    OWNER_DECODE_FAILURES = "kvasir_index_decode_failures_total", Counter, &["model", "endpoint"], &[],
+        "Events that could not be decoded.";
+    /// Tokenizer state.
+    TOKENIZER_STATE = "kvasir_tokenizer_state", Gauge, &["model", "state"], &[],
+        "1 for the state a model's tokenization is in: exact, unverified, differs.";
+}
+
+/// The reference page of all metrics, in Markdown.
+pub fn reference_page() -> String {
+    let mut page = String::from(
+        "# Metrics\n\nMade from `router/telemetry/src/names.rs`; a test compares the two. Served at `/metrics` of \
+         `--metrics-listen`, Prometheus text format.\n\n| name | kind | labels | meaning |\n|---|---|---|---|\n",
+    );
+    for family in ALL {
+        let labels = family.labels.join(", ");
+        page.push_str(&format!(
+            "| `{}` | {} | {} | {} |\n",
+            family.name,
+            family.kind.as_str(),
+            labels,
+            family.help
+        ));
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reference_page_is_current() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
+        let there = std::fs::read_to_string(path).unwrap_or_default();
+        assert_eq!(
+            there,
+            reference_page(),
+            "docs/metrics.md is stale: cargo run -p kvasir-telemetry --example metrics_page > docs/metrics.md"
+        );
+    }
+
+    #[test]
+    fn names_are_unique_and_follow_the_rules() {
+        let mut names: Vec<_> = ALL.iter().map(|family| family.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), ALL.len());
+        for family in ALL {
+            assert_eq!(family.kind == Kind::Counter, family.name.ends_with("_total"), "{}", family.name);
+            assert_eq!(family.kind == Kind::Histogram, !family.buckets.is_empty(), "{}", family.name);
+        }
+    }
+}
