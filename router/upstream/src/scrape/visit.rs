@@ -1,0 +1,180 @@
+//! One visit to one engine.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::{Method, StatusCode};
+use kvasir_core::{
+    Clock, Endpoint, EndpointId, EngineKind, EngineSample, SampleError, SampleSink, SideClient, SideError,
+    SideRequest, SideResponse,
+};
+
+use super::{ScrapeOptions, ScrapeTarget};
+use crate::interval_mean::IntervalMean;
+use crate::metrics_page::{MetricsPage, PageNumbers, read_metrics};
+use crate::model_list::read_model_list;
+
+/// An engine's health answer is empty or a few words.
+const MAX_HEALTH_BYTES: usize = 64 << 10;
+
+/// What is remembered from one visit of a site to the next.
+pub(super) type Memory = HashMap<EndpointId, Latencies>;
+
+/// The latency histograms of one endpoint.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Latencies {
+    ttft: IntervalMean,
+    tpot: IntervalMean,
+}
+
+/// What to do on a visit.
+pub(super) struct Visit {
+    pub(super) url: Arc<str>,
+    pub(super) targets: Vec<ScrapeTarget>,
+    pub(super) memory: Memory,
+    pub(super) list_models: bool,
+}
+
+/// What every visit uses.
+pub(super) struct Visitor {
+    pub(super) client: Arc<dyn SideClient>,
+    pub(super) sink: Arc<dyn SampleSink>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) options: ScrapeOptions,
+}
+
+impl Visitor {
+    /// Makes the calls of a visit side by side, so that a page that hangs does not hold up the health probe. Gives
+    /// back what to remember for the next visit.
+    pub(super) async fn visit(&self, visit: Visit) -> Memory {
+        let Visit { url, targets, mut memory, list_models } = visit;
+        let probe = targets.iter().any(|target| target.probe);
+        let models = async {
+            if list_models {
+                self.list_models(&url, &targets).await;
+            }
+        };
+        let health = async {
+            if probe {
+                self.probe(&url, &targets).await;
+            }
+        };
+        tokio::join!(self.scrape(&url, &targets, &mut memory), models, health);
+        memory
+    }
+
+    async fn scrape(&self, url: &str, targets: &[ScrapeTarget], memory: &mut Memory) {
+        let before: Vec<u32> =
+            targets.iter().map(|target| self.sink.in_flight(&target.endpoint.id)).collect();
+        let answer = self.get(format!("{url}/metrics"), self.options.max_bytes).await;
+        let now = self.clock.now();
+        let mut pages = Pages { answer: answer.map_err(sample_error), read: Vec::new() };
+        for (target, before) in targets.iter().zip(before) {
+            let endpoint = &*target.endpoint;
+            let result = pages.numbers(endpoint).map(|numbers| {
+                if let (Some(asleep), Some(hook)) = (numbers.asleep, &self.options.on_sleep) {
+                    hook(&endpoint.id, asleep);
+                }
+                // A request that came or went while the page was on its way is in one of the two counts; the
+                // larger one never makes our own request look like somebody else's.
+                let in_flight = before.max(self.sink.in_flight(&endpoint.id));
+                to_sample(&numbers, memory.entry(endpoint.id.clone()).or_default(), now, in_flight)
+            });
+            self.sink.sampled(&endpoint.id, result);
+        }
+        memory.retain(|id, _| targets.iter().any(|target| target.endpoint.id == *id));
+    }
+
+    /// Tells the models; a failure leaves what was known.
+    async fn list_models(&self, url: &str, targets: &[ScrapeTarget]) {
+        let answer = match self.get(format!("{url}/v1/models"), self.options.max_bytes).await {
+            Ok(answer) if answer.status == StatusCode::OK => answer,
+            Ok(_) | Err(_) => return,
+        };
+        match read_model_list(&answer.body) {
+            Ok(models) => {
+                let names: Vec<String> = models.into_iter().map(|model| model.id).collect();
+                for target in targets {
+                    self.sink.models_listed(&target.endpoint.id, names.clone());
+                }
+            }
+            Err(reason) => tracing::debug!(url, reason, "the model list cannot be read"),
+        }
+    }
+
+    /// Tells what the probe showed. An engine without `/health` shows nothing, so it comes back by trial alone.
+    async fn probe(&self, url: &str, targets: &[ScrapeTarget]) {
+        let healthy = match self.get(format!("{url}/health"), MAX_HEALTH_BYTES).await {
+            Ok(answer) if answer.status.is_success() => true,
+            Ok(answer) if answer.status.is_client_error() => return,
+            Ok(_) | Err(_) => false,
+        };
+        for target in targets.iter().filter(|target| target.probe) {
+            self.sink.probed(&target.endpoint.id, healthy);
+        }
+    }
+
+    async fn get(&self, url: String, max_bytes: usize) -> Result<SideResponse, SideError> {
+        let timeout = self.options.timeout;
+        let request = SideRequest { method: Method::GET, url, body: Bytes::new(), timeout, max_bytes };
+        self.client.call(request).await
+    }
+}
+
+/// The page as each kind of engine reads it; endpoints behind one URL are of one kind but for a mistake.
+struct Pages {
+    answer: Result<SideResponse, SampleError>,
+    read: Vec<(EngineKind, Result<MetricsPage, SampleError>)>,
+}
+
+impl Pages {
+    fn numbers(&mut self, endpoint: &Endpoint) -> Result<PageNumbers, SampleError> {
+        let page = match self.read.iter().position(|(kind, _)| *kind == endpoint.engine) {
+            Some(index) => self.read.get(index),
+            None => {
+                self.read.push((endpoint.engine, read_answer(&self.answer, endpoint.engine)));
+                self.read.last()
+            }
+        };
+        let Some((_, page)) = page else { return Err(SampleError::Garbage("no page".to_owned())) };
+        let rank = endpoint.pin_rank.then_some(endpoint.id.rank);
+        page.as_ref()
+            .map_err(Clone::clone)?
+            .numbers(rank)
+            .ok_or_else(|| SampleError::Garbage(format!("no numbers of rank {}", endpoint.id.rank)))
+    }
+}
+
+fn read_answer(
+    answer: &Result<SideResponse, SampleError>,
+    engine: EngineKind,
+) -> Result<MetricsPage, SampleError> {
+    let answer = answer.as_ref().map_err(Clone::clone)?;
+    if answer.status != StatusCode::OK {
+        return Err(SampleError::Garbage(format!("status {}", answer.status.as_u16())));
+    }
+    read_metrics(&answer.body, engine)
+}
+
+fn to_sample(numbers: &PageNumbers, latencies: &mut Latencies, now: Instant, in_flight: u32) -> EngineSample {
+    EngineSample {
+        running: numbers.running,
+        waiting: numbers.waiting,
+        kv_usage: numbers.kv_usage,
+        ttft_seconds: latencies.ttft.update(now, numbers.ttft),
+        tpot_seconds: latencies.tpot.update(now, numbers.tpot),
+        kv_blocks: numbers.kv_blocks,
+        block_size: numbers.block_size,
+        in_flight_at_scrape: in_flight,
+    }
+}
+
+fn sample_error(error: SideError) -> SampleError {
+    match error {
+        SideError::Connect(text) => SampleError::Connect(text),
+        SideError::Timeout => SampleError::Timeout,
+        other @ (SideError::TooLarge(_) | SideError::Bad(_)) => SampleError::Garbage(other.to_string()),
+    }
+}
