@@ -1,0 +1,314 @@
+//! The state: read by every request, written by whoever knows the endpoints.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use kvasir_core::{
+    AdapterName, Candidate, Candidates, Clock, Endpoint, EndpointDirectory, EndpointId, EngineSample,
+    InFlightCost, Load, ModelName, OwnerSlot, SampleError, SampleSink,
+};
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+
+use crate::health::{Attempt, Standing, Turn};
+use crate::in_flight::InFlight;
+use crate::live::Live;
+use crate::plan::{Changes, Plan};
+use crate::routes::{Listing, Resolved, Route};
+use crate::slots::SlotPool;
+use crate::snapshot::{Member, Snapshot};
+use crate::status::EndpointStatus;
+
+/// A sample is not trusted for less than this, however short the interval is: one slow scrape is no outage.
+const MIN_STALE_AFTER: Duration = Duration::from_secs(5);
+
+/// What the state is made with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StateOptions {
+    /// How often engines are scraped. A sample that is older than three intervals (at least 5 s) is not used.
+    pub scrape_interval: Duration,
+}
+
+impl Default for StateOptions {
+    fn default() -> Self {
+        Self { scrape_interval: Duration::from_secs(1) }
+    }
+}
+
+/// Names and endpoints with their live numbers. Shared by every request; no call waits for more than a swap of a
+/// few pointers.
+pub struct State {
+    clock: Arc<dyn Clock>,
+    stale_after: Duration,
+    snapshot: ArcSwap<Snapshot>,
+    /// Held through a swap, so that swaps follow one another.
+    slots: Mutex<SlotPool>,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State")
+            .field("stale_after", &self.stale_after)
+            .field("snapshot", &self.snapshot.load())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Names, endpoints, swaps.
+impl State {
+    /// A state without models.
+    pub fn new(clock: Arc<dyn Clock>, options: StateOptions) -> Self {
+        Self {
+            clock,
+            stale_after: (options.scrape_interval * 3).max(MIN_STALE_AFTER),
+            snapshot: ArcSwap::default(),
+            slots: Mutex::default(),
+        }
+    }
+
+    /// Makes `plan` the state. An endpoint that is still where it was, with the same engine and model, keeps its slot
+    /// and live numbers; one that moved counts as removed and added. Requests in flight go on undisturbed.
+    pub fn replace(&self, plan: Plan) -> Changes {
+        let mut slots = self.slots.lock();
+        let (next, changes) = self.snapshot.load().next(&plan, &mut slots);
+        self.snapshot.store(Arc::new(next));
+        for conflict in &changes.conflicts {
+            tracing::warn!("{conflict}");
+        }
+        changes
+    }
+
+    /// Lets a removed endpoint's slot be given out again. To be called once the block index has forgotten it; a slot
+    /// in use is left alone.
+    pub fn release_slot(&self, slot: OwnerSlot) {
+        self.slots.lock().release(slot);
+    }
+
+    /// What the name in a request means; `None` for a name that nobody has.
+    pub fn resolve(&self, name: &str) -> Option<Resolved> {
+        self.snapshot.load().table.resolve(name)
+    }
+
+    /// The whole route of a name.
+    pub fn route(&self, name: &str) -> Option<Route> {
+        self.snapshot.load().table.route(name).cloned()
+    }
+
+    /// Every name clients may use, aliases and adapters included, sorted by its bytes.
+    pub fn models(&self) -> Vec<Listing> {
+        self.snapshot.load().table.listings().to_vec()
+    }
+
+    /// The endpoint with this id.
+    pub fn endpoint(&self, id: &EndpointId) -> Option<Arc<Endpoint>> {
+        self.snapshot.load().members.get(id).map(|member| Arc::clone(&member.endpoint))
+    }
+
+    /// The endpoint that has this slot now.
+    pub fn endpoint_by_slot(&self, slot: OwnerSlot) -> Option<Arc<Endpoint>> {
+        self.snapshot.load().by_slot.get(&slot).map(Arc::clone)
+    }
+
+    /// Every endpoint, with whether its health is worth an active probe.
+    pub fn scrape_targets(&self) -> Vec<(Arc<Endpoint>, bool)> {
+        let now = self.clock.now();
+        let snapshot = self.snapshot.load();
+        let target =
+            |member: &Member| (Arc::clone(&member.endpoint), member.live.standing(now) != Standing::In);
+        snapshot.members.values().map(target).collect()
+    }
+
+    fn live(&self, id: &EndpointId) -> Option<Arc<Live>> {
+        self.snapshot.load().members.get(id).map(|member| Arc::clone(&member.live))
+    }
+}
+
+/// Choosing and running.
+impl State {
+    /// The endpoints that a request for `served` may go to, with their loads, frozen.
+    ///
+    /// Draining endpoints are never among them. With an adapter, only those that list it, if any does. Of the rest,
+    /// those that are out or asleep are left out, unless that would leave nobody. Empty for an unknown model.
+    pub fn candidates(&self, served: &ModelName, adapter: Option<&AdapterName>) -> Candidates {
+        let now = self.clock.now();
+        let snapshot = self.snapshot.load();
+        let candidate = |member: &Member| Candidate {
+            endpoint: Arc::clone(&member.endpoint),
+            load: member.live.load(now, self.stale_after),
+        };
+        Candidates::new(available(&snapshot, served, adapter, now).into_iter().map(candidate).collect())
+    }
+
+    /// The load of one endpoint now; zero for one that is gone.
+    pub fn load(&self, id: &EndpointId) -> Load {
+        self.live(id).map_or_else(Load::default, |live| live.load(self.clock.now(), self.stale_after))
+    }
+
+    /// Counts one attempt at `endpoint` until the guard is dropped. An endpoint that was removed or replaced since it
+    /// was frozen counts for itself only.
+    pub fn begin(&self, endpoint: &Endpoint, cost: InFlightCost) -> InFlight {
+        let snapshot = self.snapshot.load();
+        let member =
+            snapshot.members.get(&endpoint.id).filter(|member| member.endpoint.slot == endpoint.slot);
+        let live = member.map_or_else(Arc::default, |member| Arc::clone(&member.live));
+        let trial = live.claim_trial(|| self.clock.now());
+        InFlight::new(live, cost, trial)
+    }
+
+    /// Takes in how an attempt went; an endpoint that is gone is ignored.
+    pub fn report(&self, endpoint: &EndpointId, attempt: Attempt) {
+        if let Some(live) = self.live(endpoint) {
+            let turn = live.report(attempt, || self.clock.now());
+            log_turn(endpoint, turn, attempt);
+        }
+    }
+
+    /// Whether a 500 from this endpoint may be its own fault: it drains, sleeps, is out, or is gone.
+    pub fn unhealthy(&self, id: &EndpointId) -> bool {
+        let Some(live) = self.live(id) else { return true };
+        live.draining.load(Ordering::Relaxed)
+            || live.asleep.load(Ordering::Relaxed)
+            || live.standing(self.clock.now()) != Standing::In
+    }
+}
+
+/// Operating and looking.
+impl State {
+    /// Takes endpoints out of service or back in: the one with this id, or all behind this URL. False when there is
+    /// none.
+    pub fn drain(&self, id_or_url: &str, draining: bool) -> bool {
+        let snapshot = self.snapshot.load();
+        let wanted = id_or_url.trim_end_matches('/');
+        let mut found = false;
+        for member in snapshot.members.values() {
+            if member.endpoint.id.to_string() == wanted || member.endpoint.address.url() == wanted {
+                found = true;
+                if member.live.draining.swap(draining, Ordering::Relaxed) != draining {
+                    tracing::info!(endpoint = %member.endpoint.id, draining, "drain switched");
+                }
+            }
+        }
+        found
+    }
+
+    /// Takes in whether an engine sleeps. A sleeping engine is passed over; what it cached is gone or useless.
+    pub fn set_asleep(&self, id: &EndpointId, asleep: bool) {
+        if let Some(live) = self.live(id)
+            && live.asleep.swap(asleep, Ordering::Relaxed) != asleep
+        {
+            tracing::info!(endpoint = %id, asleep, "engine sleep changed");
+        }
+    }
+
+    /// Every endpoint as it stands now, sorted by id.
+    pub fn endpoints(&self) -> Vec<EndpointStatus> {
+        let now = self.clock.now();
+        let snapshot = self.snapshot.load();
+        let mut members: Vec<_> = snapshot.members.values().collect();
+        members.sort_unstable_by(|one, other| one.endpoint.id.cmp(&other.endpoint.id));
+        members.into_iter().map(|member| self.status(member, now)).collect()
+    }
+
+    fn status(&self, Member { endpoint, live }: &Member, now: Instant) -> EndpointStatus {
+        let draining = live.draining.load(Ordering::Relaxed);
+        let health = match live.standing(now) {
+            _ if draining => "draining",
+            _ if live.asleep.load(Ordering::Relaxed) => "asleep",
+            Standing::In => "healthy",
+            Standing::Out => "ejected",
+            Standing::Trial => "trial",
+        };
+        EndpointStatus {
+            id: endpoint.id.clone(),
+            url: endpoint.address.url(),
+            model: endpoint.model.clone(),
+            engine: endpoint.engine,
+            role: endpoint.role,
+            slot: endpoint.slot,
+            health,
+            available: !draining && live.is_available(now),
+            draining,
+            load: live.load(now, self.stale_after),
+            sample_age_seconds: live.sample_age(now).map(|age| age.as_secs_f64()),
+            scrape_error: live.scrape_error().map(|error| error.to_string()),
+            listed_models: live.list(),
+            requests: live.requests.load(Ordering::Relaxed),
+            failures: live.failures(),
+        }
+    }
+}
+
+impl SampleSink for State {
+    fn in_flight(&self, endpoint: &EndpointId) -> u32 {
+        self.live(endpoint).map_or(0, |live| live.in_flight.load(Ordering::Relaxed))
+    }
+
+    fn sampled(&self, endpoint: &EndpointId, result: Result<EngineSample, SampleError>) {
+        if let Some(live) = self.live(endpoint) {
+            live.sampled(result, self.clock.now());
+        }
+    }
+
+    fn models_listed(&self, endpoint: &EndpointId, models: Vec<String>) {
+        if let Some(live) = self.live(endpoint) {
+            live.listed(models);
+        }
+    }
+
+    fn probed(&self, endpoint: &EndpointId, healthy: bool) {
+        if let Some(live) = self.live(endpoint)
+            && live.probed(healthy, self.clock.now()) == Some(Turn::Back)
+        {
+            tracing::info!(%endpoint, by = "probe", "endpoint is back");
+        }
+    }
+}
+
+impl EndpointDirectory for State {
+    fn endpoints_of(&self, model: &ModelName) -> Vec<Arc<Endpoint>> {
+        let snapshot = self.snapshot.load();
+        let members = available(&snapshot, model, None, self.clock.now());
+        members.into_iter().map(|member| Arc::clone(&member.endpoint)).collect()
+    }
+}
+
+/// See [`State::candidates`]. The adapter comes before health: an engine without it would only answer 404.
+fn available<'a>(
+    snapshot: &'a Snapshot,
+    served: &ModelName,
+    adapter: Option<&AdapterName>,
+    now: Instant,
+) -> SmallVec<[&'a Member; 16]> {
+    let Some(pool) = snapshot.pools.get(served) else { return SmallVec::new() };
+    let mut members: SmallVec<[&Member; 16]> =
+        pool.iter().filter(|member| !member.live.draining.load(Ordering::Relaxed)).collect();
+    if let Some(adapter) = adapter {
+        keep_if_any(&mut members, |member| member.live.lists(adapter.as_str()));
+    }
+    keep_if_any(&mut members, |member| member.live.is_available(now));
+    members
+}
+
+/// Keeps those for which `keep` holds, or all when it holds for none.
+fn keep_if_any(members: &mut SmallVec<[&Member; 16]>, keep: impl Fn(&Member) -> bool) {
+    let kept: SmallVec<[&Member; 16]> = members.iter().copied().filter(|member| keep(member)).collect();
+    if !kept.is_empty() {
+        *members = kept;
+    }
+}
+
+fn log_turn(endpoint: &EndpointId, turn: Option<Turn>, attempt: Attempt) {
+    match turn {
+        Some(Turn::Out(back_off)) => {
+            tracing::warn!(%endpoint, ?attempt, seconds = back_off.as_secs(), "endpoint is taken out");
+        }
+        Some(Turn::Back) => tracing::info!(%endpoint, by = "answer", "endpoint is back"),
+        None => {}
+    }
+}
+
+#[cfg(test)]
+mod tests;
