@@ -1,1 +1,16 @@
 //! The scheduling choices a user can switch.
+//!
+//! One plugin a file, each with its formula, its parameters and an example of its settings. [`registry::build`]
+//! turns the scheduler's settings into parts; the binary hands them to the scheduler, which knows no plugin by
+//! name.
+
+pub mod filters;
+pub mod pickers;
+pub mod producers;
+pub mod registry;
+pub mod scorers;
+
+#[cfg(test)]
+mod testing;
+
+pub use registry::{BuildError, Built, Parts, build};

@@ -1,0 +1,4 @@
+//! What may not be chosen.
+
+pub mod least_request;
+pub mod lora_affinity;

@@ -1,0 +1,3 @@
+//! How totals become ranked picks.
+
+pub mod top_n;

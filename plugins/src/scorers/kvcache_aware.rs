@@ -1,0 +1,175 @@
+//! `kvcache-aware`: prefers endpoints that hold the most of the prompt's blocks.
+//!
+//! `score = trunc(matched / blocks x 100)` in floating point, where `blocks` are the prompt's full blocks (a
+//! partial last one is not counted, so a fully cached prompt scores 100) and `matched` those that the endpoint
+//! holds from the first on without a gap. No opinion without blocks (a prompt shorter than one, or no tokens),
+//! for a request that skips the engine's cache, and for an endpoint that the index has never heard of.
+//!
+//! | parameter | default | |
+//! |---|---|---|
+//! | `maxBlocksToMatch` | the whole prompt | blocks looked at, from the first on |
+//! | `blockSizeToHash` | 16 | not used with the in-memory index, which knows the engines' own sizes |
+//!
+//! The tokenizer arguments of this plugin configure the tokenizer chain.
+//!
+//! ```yaml
+//! scheduler:
+//!   pluginConfig:
+//!     - name: kvcache-aware
+//!       args: {maxBlocksToMatch: 128}
+//!   plugins:
+//!     Score:
+//!       enabled:
+//!         - {name: kvcache-aware, weight: 1}
+//! ```
+
+use std::sync::Arc;
+
+use kvasir_core::{
+    BlockChain, Candidate, Candidates, CycleState, Needs, Plugin, ScheduleMeter, Scorer, Scores,
+};
+use kvasir_settings::resolved::KvCacheAwareArgs;
+
+/// The scorer.
+pub struct KvCacheAware {
+    max_blocks: usize,
+    meter: Arc<dyn ScheduleMeter>,
+}
+
+impl KvCacheAware {
+    /// The name in settings and metrics.
+    pub const NAME: &'static str = "kvcache-aware";
+
+    /// With its arguments; match ratios go to `meter`.
+    pub fn new(args: &KvCacheAwareArgs, meter: Arc<dyn ScheduleMeter>) -> Self {
+        let max_blocks = args.max_blocks_to_match.map_or(usize::MAX, |blocks| blocks as usize);
+        Self { max_blocks, meter }
+    }
+}
+
+impl std::fmt::Debug for KvCacheAware {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KvCacheAware").field("max_blocks", &self.max_blocks).finish_non_exhaustive()
+    }
+}
+
+impl Plugin for KvCacheAware {
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
+}
+
+impl Scorer for KvCacheAware {
+    fn needs(&self) -> Needs {
+        Needs::BLOCKS | Needs::PREFIX_HITS
+    }
+
+    fn score(&self, cycle: &CycleState, pool: &Candidates, out: &mut Scores) {
+        if cycle.skips_cache || cycle.hits.is_empty() {
+            return;
+        }
+        let mut best: Option<f64> = None;
+        super::fill(pool, out, |index, candidate| {
+            let hit = cycle.hits.get(index)?;
+            let chain = chain_of(cycle, candidate)?;
+            let blocks = chain.hashes.len().min(self.max_blocks);
+            if blocks == 0 {
+                return None;
+            }
+            let matched = (hit.tokens as usize / chain.block_size.tokens()).min(blocks);
+            let ratio = matched as f64 / blocks as f64;
+            best = Some(best.map_or(ratio, |best| best.max(ratio)));
+            (matched > 0 || hit.completeness.is_some()).then(|| (ratio * 100.0).trunc())
+        });
+        if let Some(best) = best {
+            self.meter.match_ratio(&cycle.model, Self::NAME, best);
+        }
+    }
+}
+
+/// The chain made for the candidate's block size, as its engine reports it; else the most common one.
+fn chain_of<'a>(cycle: &'a CycleState, candidate: &Candidate) -> Option<&'a BlockChain> {
+    let reported = candidate.load.sample.map_or(0, |sample| sample.block_size);
+    cycle.chains.iter().find(|chain| u32::from(chain.block_size) == reported).or_else(|| cycle.chains.first())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Heard, cycle, pool_of, sampled, scores_of};
+    use kvasir_core::{BlockHash, BlockSize, Completeness, EngineSample, Load, NoMeter, PrefixHit};
+
+    fn chain(size: u32, blocks: u64) -> BlockChain {
+        BlockChain { block_size: BlockSize::new(size).unwrap(), hashes: (0..blocks).map(BlockHash).collect() }
+    }
+
+    fn hit(tokens: u32) -> PrefixHit {
+        PrefixHit { tokens, predicted_tokens: 0, completeness: Some(Completeness::Exact) }
+    }
+
+    fn gathered(blocks: u64, tokens: &[u32]) -> CycleState {
+        let mut cycle = cycle();
+        cycle.chains.push(chain(16, blocks));
+        cycle.hits = tokens.iter().copied().map(hit).collect();
+        cycle
+    }
+
+    fn scorer(max_blocks_to_match: Option<u32>) -> KvCacheAware {
+        let args = KvCacheAwareArgs { max_blocks_to_match, ..KvCacheAwareArgs::default() };
+        KvCacheAware::new(&args, Arc::new(NoMeter))
+    }
+
+    #[test]
+    fn scores_are_the_matched_share_of_the_full_blocks() {
+        // The last rows keep the artefacts of floating point: 29 of 50 is 57, 29 of 100 is 28.
+        for (blocks, max, matched_blocks, expected) in [
+            (2, None, [2, 1, 0], [100.0, 50.0, 0.0]),
+            (3, None, [2, 1, 3], [66.0, 33.0, 100.0]),
+            (200, Some(128), [200, 64, 128], [100.0, 50.0, 100.0]),
+            (200, None, [200, 64, 128], [100.0, 32.0, 64.0]),
+            (50, None, [29, 25, 0], [57.0, 50.0, 0.0]),
+            (100, None, [29, 57, 58], [28.0, 56.0, 57.0]),
+        ] {
+            let cycle = gathered(blocks, &matched_blocks.map(|blocks| blocks * 16));
+            let pool = pool_of([Load::default(); 3]);
+            assert_eq!(scores_of(&scorer(max), &cycle, &pool), expected.map(Some), "{matched_blocks:?}");
+        }
+    }
+
+    #[test]
+    fn without_data_there_is_no_opinion() {
+        let pool = pool_of([Load::default(); 2]);
+        let none = [None, None];
+        assert_eq!(scores_of(&scorer(None), &cycle(), &pool), none, "nothing gathered");
+        assert_eq!(scores_of(&scorer(None), &gathered(0, &[0, 0]), &pool), none, "shorter than a block");
+        let mut skipping = gathered(2, &[32, 0]);
+        skipping.skips_cache = true;
+        assert_eq!(scores_of(&scorer(None), &skipping, &pool), none, "cache skipped");
+        let mut unheard = gathered(2, &[32, 0]);
+        unheard.hits[1].completeness = None;
+        assert_eq!(scores_of(&scorer(None), &unheard, &pool), [Some(100.0), None], "unknown owner");
+    }
+
+    #[test]
+    fn each_candidate_is_measured_with_its_own_block_size() {
+        let mut cycle = cycle();
+        cycle.chains.push(chain(16, 62));
+        cycle.chains.push(chain(64, 15));
+        cycle.hits = [992, 960, 992].map(hit).to_vec();
+        let sized = |block_size| sampled(EngineSample { block_size, ..EngineSample::default() });
+        let pool = pool_of([sized(16), sized(64), sized(1)]);
+        assert_eq!(scores_of(&scorer(None), &cycle, &pool), [Some(100.0); 3]);
+    }
+
+    #[test]
+    fn the_best_kept_match_is_counted_also_when_it_is_none() {
+        let heard = Arc::new(Heard::default());
+        let scorer = KvCacheAware::new(&KvCacheAwareArgs::default(), Arc::clone(&heard) as _);
+        let mut pool = pool_of([Load::default(); 3]);
+        pool.retain(|candidate| candidate.endpoint.slot.0 != 0);
+        scores_of(&scorer, &gathered(4, &[64, 16, 32]), &pool);
+        scores_of(&scorer, &gathered(4, &[64, 0, 0]), &pool);
+        scores_of(&scorer, &gathered(0, &[0, 0, 0]), &pool);
+        assert_eq!(*heard.ratios.lock(), [("kvcache-aware", 0.5), ("kvcache-aware", 0.0)]);
+    }
+}
