@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kvasir_core::{AdapterName, Address, EngineKind, ModelName, TokenSource};
@@ -38,6 +38,49 @@ pub struct Settings {
     pub drain_settle: Duration,
     /// What was noticed that is no error: one sentence each, for the log.
     pub warnings: Vec<String>,
+    /// Log level, or directives for single parts.
+    pub log_level: String,
+    /// Whether the scheduler's part came from a router document.
+    pub from_document: bool,
+}
+
+impl Settings {
+    /// The chain of token sources for a model, first to be asked first; only such as can answer.
+    ///
+    /// `tokenization.order` decides where it is given. Otherwise a router document means the engine, or the service
+    /// first where it is enabled, as in kthena; without a document a tokenizer directory means the local tokenizer.
+    /// The sources that follow the first one are asked when it is demoted or has no answer.
+    pub fn token_order(&self, model: &ModelSettings) -> Vec<TokenSource> {
+        let args = &self.scheduler.args.kvcache_aware;
+        let service = &args.tokenizer_service;
+        let local = self.tokenizer_directory(model).is_some();
+        let mut order = if !args.order.is_empty() {
+            args.order.clone()
+        } else if !self.from_document {
+            vec![TokenSource::Local, TokenSource::Engine]
+        } else if service.enabled && !service.fallback_to_engine {
+            vec![TokenSource::Service, TokenSource::Local]
+        } else {
+            vec![TokenSource::Service, TokenSource::Engine, TokenSource::Local]
+        };
+        order.retain(|source| match source {
+            TokenSource::Local => local,
+            TokenSource::Service => service.enabled,
+            TokenSource::Engine | TokenSource::Given => true,
+        });
+        order
+    }
+
+    /// The model's tokenizer directory: its own, or the one that `tokenization.local` names for it.
+    pub fn tokenizer_directory<'a>(&'a self, model: &'a ModelSettings) -> Option<&'a Path> {
+        let named = &self.scheduler.args.kvcache_aware.local;
+        let by_name = |name: &ModelName| named.get(name.as_str()).map(PathBuf::as_path);
+        model
+            .tokenizer
+            .as_deref()
+            .or_else(|| model.served_name.as_ref().and_then(by_name))
+            .or_else(|| by_name(&model.name))
+    }
 }
 
 /// Limits and time-outs of the request path.
@@ -68,7 +111,7 @@ pub struct Limits {
 }
 
 /// What is shown and what is passed on.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeaderRules {
     /// Answer with `x-kvasir-endpoint`.
     pub endpoint_header: bool,

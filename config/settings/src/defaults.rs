@@ -1,0 +1,123 @@
+//! The default of every setting, with its unit and its reason.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use crate::plugin_names;
+use crate::resolved::{AccessLog, HeaderRules, Limits, PluginArgs, SchedulerSettings, Settings};
+
+/// Inference, health and readiness: kthena's port, on all interfaces.
+pub const LISTEN: &str = "0.0.0.0:8080";
+/// Metrics: kthena's port, on all interfaces, because Prometheus scrapes from elsewhere.
+pub const METRICS_LISTEN: &str = "0.0.0.0:9090";
+/// Explain and debug: kthena's port, on loopback, because it shows how requests are placed.
+pub const ADMIN_LISTEN: &str = "127.0.0.1:15000";
+
+/// Largest request body. A multimodal request carries a few images as base64; a small limit refuses normal ones.
+pub const MAX_BODY_BYTES: &str = "32MiB";
+/// Share of the memory limit that bodies may hold at once.
+pub const MAX_BUFFERED_SHARE: u64 = 4;
+/// Sum of bodies when the memory limit is unknown, bytes.
+pub const MAX_BUFFERED_UNKNOWN: usize = 512 << 20;
+
+/// A pod that does not accept within this long is not there.
+pub const CONNECT_TIMEOUT: &str = "2s";
+/// A long prefill behind a long queue takes minutes.
+pub const FIRST_BYTE_TIMEOUT: &str = "600s";
+/// An engine that is preempted may be silent for long inside an answer.
+pub const STREAM_IDLE_TIMEOUT: &str = "300s";
+/// Clients that trickle a header hold a connection for no longer than this.
+pub const HEADER_TIMEOUT: &str = "10s";
+/// Longest silence inside a request's body.
+pub const BODY_TIMEOUT: &str = "30s";
+/// Idle client connections.
+pub const KEEPALIVE_TIMEOUT: &str = "60s";
+
+/// kthena tries at most five pods.
+pub const MAX_ATTEMPTS: &str = "5";
+/// A fifth: enough to hide one dead pod of five, too little to double the load of an outage.
+pub const RETRY_BUDGET: &str = "0.2";
+/// Idle connections kept to each endpoint.
+pub const POOL_SIZE: &str = "256";
+/// kthena's scrape interval.
+pub const SCRAPE_INTERVAL: &str = "1s";
+/// One worker for each core.
+pub const THREADS: &str = "0";
+/// About 10 MB of decision records.
+pub const DECISION_RING: &str = "4096";
+/// kthena's drain time-out.
+pub const DRAIN_TIMEOUT: &str = "5m";
+/// Load balancers need a few seconds to notice a readiness that fails.
+pub const DRAIN_SETTLE: &str = "3s";
+
+/// Log level.
+pub const LOG_LEVEL: &str = "info";
+/// Where kthena's access log goes.
+pub const ACCESS_LOG_OUTPUT: &str = "stdout";
+
+/// Ranked endpoints kept for retries; kthena keeps five.
+pub const TOP_N: usize = 5;
+/// Longest time spent gathering tokens and matches before the decision is made without them.
+pub const GATHER_DEADLINE: Duration = Duration::from_millis(60);
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_body_bytes: 32 << 20,
+            max_buffered_bytes: MAX_BUFFERED_UNKNOWN,
+            connect_timeout: Duration::from_secs(2),
+            first_byte_timeout: Duration::from_secs(600),
+            stream_idle_timeout: Duration::from_secs(300),
+            header_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(30),
+            keepalive_timeout: Duration::from_secs(60),
+            max_attempts: 5,
+            retry_budget: 0.2,
+            pool_size: 256,
+        }
+    }
+}
+
+impl Default for AccessLog {
+    fn default() -> Self {
+        Self { enabled: true, json: false, output: ACCESS_LOG_OUTPUT.to_owned() }
+    }
+}
+
+impl Default for SchedulerSettings {
+    /// What a router without a document does: weigh prefill work against what is queued.
+    fn default() -> Self {
+        Self {
+            filters: Vec::new(),
+            scorers: vec![(plugin_names::PREFILL_COST.to_owned(), 1.0)],
+            args: PluginArgs::default(),
+            top_n: TOP_N,
+            gather_deadline: GATHER_DEADLINE,
+        }
+    }
+}
+
+impl Default for Settings {
+    /// Every default, and no model.
+    fn default() -> Self {
+        let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        Self {
+            listen: SocketAddr::new(any, 8080),
+            metrics_listen: SocketAddr::new(any, 9090),
+            admin_listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 15000),
+            limits: Limits::default(),
+            headers: HeaderRules::default(),
+            scheduler: SchedulerSettings::default(),
+            models: Vec::new(),
+            scrape_interval: Duration::from_secs(1),
+            access_log: AccessLog::default(),
+            threads: 0,
+            decision_ring: 4096,
+            drain_timeout: Duration::from_secs(300),
+            drain_settle: Duration::from_secs(3),
+            warnings: Vec::new(),
+            log_level: LOG_LEVEL.to_owned(),
+            from_document: false,
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The table of plugins and their arguments.
+
+use std::fmt::Write;
+
+use crate::plugin_names::{FILTERS, SCORERS};
+use crate::resolved::PluginArgs;
+
+const INTRODUCTION: &str = "
+### Plugins and their arguments
+
+Arguments follow YAML 1.1: `yes` and `on` are true, `010` is 8. An argument that does not fit does what the last
+column says.
+
+| plugin | kind | argument | default | means | a value that does not fit |
+|---|---|---|---|---|---|
+";
+
+/// One argument: name, default, meaning, what a bad value does.
+type Row = (&'static str, String, &'static str, &'static str);
+
+/// The section, defaults taken from the types.
+pub(super) fn section() -> String {
+    let mut text = INTRODUCTION.to_owned();
+    let mut names: Vec<&str> = FILTERS.to_vec();
+    names.extend(SCORERS.iter().filter(|name| !FILTERS.contains(name)));
+    for name in names {
+        let kind = match (FILTERS.contains(&name), SCORERS.contains(&name)) {
+            (true, true) => "filter, scorer",
+            (true, false) => "filter",
+            (false, _) => "scorer",
+        };
+        let rows = rows(name);
+        if rows.is_empty() {
+            let _ = writeln!(text, "| `{name}` | {kind} | none | | {} | |", meaning(name));
+        }
+        for (argument, default, means, otherwise) in rows {
+            let default = if default.is_empty() { String::new() } else { format!("`{default}`") };
+            let _ =
+                writeln!(text, "| `{name}` | {kind} | `{argument}` | {default} | {means} | {otherwise} |");
+        }
+    }
+    text
+}
+
+/// What a plugin without arguments does.
+fn meaning(name: &str) -> &'static str {
+    match name {
+        "lora-affinity" => "keeps the endpoints that serve the requested model or adapter",
+        "gpu-usage" => "prefers a low KV-cache use",
+        "random" => "chance; only as the sole scorer",
+        "prefill-cost" => {
+            "prefers the endpoint with the least prefill work, counting what it has cached and queued"
+        }
+        _ => "",
+    }
+}
+
+fn rows(name: &str) -> Vec<Row> {
+    let args = PluginArgs::default();
+    match name {
+        "least-request" => vec![(
+            "maxWaitingRequests",
+            args.least_request.max_waiting_requests.to_string(),
+            "an endpoint with this many waiting requests is dropped; 0 is the default",
+            "the default, with a warning; so does a negative number",
+        )],
+        "least-latency" => vec![(
+            "TTFTTPOTWeightFactor",
+            args.least_latency.ttft_tpot_weight_factor.to_string(),
+            "share of the time to the first token, 0 to 1; the rest is the time for each further token",
+            "refused, even where the plugin is not enabled",
+        )],
+        "prefix-cache" => prefix_cache(&args),
+        "kvcache-aware" => kvcache_aware(&args),
+        _ => Vec::new(),
+    }
+}
+
+fn prefix_cache(args: &PluginArgs) -> Vec<Row> {
+    const OTHERWISE: &str = "all four defaults, with a warning";
+    let args = &args.prefix_cache;
+    vec![
+        (
+            "blockSizeToHash",
+            args.block_size_to_hash.to_string(),
+            "bytes in a block; 0 or less is the default",
+            OTHERWISE,
+        ),
+        (
+            "maxBlocksToMatch",
+            args.max_blocks_to_match.to_string(),
+            "blocks looked at; 0 or less is the default",
+            OTHERWISE,
+        ),
+        (
+            "maxHashCacheSize",
+            args.max_hash_cache_size.to_string(),
+            "hashes remembered for each endpoint; 0 or less is the default",
+            OTHERWISE,
+        ),
+        (
+            "topKMatches",
+            args.top_k_matches.to_string(),
+            "endpoints that may get a match; 0 or less is the default",
+            OTHERWISE,
+        ),
+    ]
+}
+
+fn kvcache_aware(args: &PluginArgs) -> Vec<Row> {
+    const OTHERWISE: &str = "its own default, with a warning";
+    const REFUSED: &str = "refused";
+    let args = &args.kvcache_aware;
+    let service = &args.tokenizer_service;
+    vec![
+        (
+            "blockSizeToHash",
+            args.block_size_to_hash.to_string(),
+            "tokens in a block of kthena's Redis keys; what engines report is always used for their own blocks",
+            OTHERWISE,
+        ),
+        ("maxBlocksToMatch", String::new(), "blocks looked at; without it, the whole prompt", OTHERWISE),
+        (
+            "vllmTokenizerPort",
+            String::new(),
+            "port of vLLM's `/tokenize`; without it, the endpoint's own",
+            OTHERWISE,
+        ),
+        (
+            "sglangTokenizerPort",
+            String::new(),
+            "port of SGLang's `/tokenize`; without it, the endpoint's own",
+            OTHERWISE,
+        ),
+        (
+            "tokenizerService.enabled",
+            service.enabled.to_string(),
+            "ask a tokenizer service first; needs an endpoint",
+            OTHERWISE,
+        ),
+        ("tokenizerService.endpoint", String::new(), "`http://HOST:PORT` of the service", OTHERWISE),
+        (
+            "tokenizerService.fallbackToEngine",
+            service.fallback_to_engine.to_string(),
+            "ask an engine when the service has no answer",
+            OTHERWISE,
+        ),
+        (
+            "tokenization.order",
+            String::new(),
+            "list of `local`, `service`, `engine`: who is asked for tokens, first to last; without it, the engine, \
+             or the service first where it is enabled, and local tokenizers last",
+            REFUSED,
+        ),
+        (
+            "tokenization.local",
+            String::new(),
+            "mapping of model names to directories with `tokenizer.json`",
+            REFUSED,
+        ),
+        (
+            "coordination",
+            "mirror".to_owned(),
+            "`mirror`: the index is kept in memory; `query` is not available yet",
+            REFUSED,
+        ),
+    ]
+}
