@@ -57,8 +57,9 @@ pub const ACCESS_LOG_OUTPUT: &str = "stdout";
 
 /// Ranked endpoints kept for retries; kthena keeps five.
 pub const TOP_N: usize = 5;
-/// Longest time spent gathering tokens and matches before the decision is made without them.
-pub const GATHER_DEADLINE: Duration = Duration::from_millis(60);
+/// Longest time spent gathering tokens and matches before the decision is made without them: a little more than the
+/// largest budget of a remote token source (250 ms, a tenth of a long prefill), so that the source's own limit ends it.
+pub const GATHER_DEADLINE: Duration = Duration::from_millis(300);
 
 impl Default for Limits {
     fn default() -> Self {

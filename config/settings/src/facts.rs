@@ -33,7 +33,29 @@ pub struct KthenaEnvironment {
     pub enable_fairness_scheduling: Option<String>,
     /// `ENABLE_SESSION_BOOST`
     pub enable_session_boost: Option<String>,
+    /// Variables that are set and mean nothing here yet, each with the reason.
+    pub without_effect: Vec<(&'static str, &'static str)>,
 }
+
+const NO_REDIS: &str = "this version keeps its state in memory; caches are known from the engines' events";
+const NO_QUEUE: &str = "queues are not available yet";
+
+/// kthena's variables for what is not available yet. They tune a feature and ask for nothing by themselves, so they
+/// warn; the two that switch a policy on refuse to start.
+const WITHOUT_EFFECT: [(&str, &str); 12] = [
+    ("REDIS_HOST", NO_REDIS),
+    ("REDIS_PORT", NO_REDIS),
+    ("REDIS_PASSWORD", NO_REDIS),
+    ("FAIRNESS_QUEUE_TIMEOUT", NO_QUEUE),
+    ("FAIRNESS_WINDOW_SIZE", NO_QUEUE),
+    ("FAIRNESS_INPUT_TOKEN_WEIGHT", NO_QUEUE),
+    ("FAIRNESS_OUTPUT_TOKEN_WEIGHT", NO_QUEUE),
+    ("FAIRNESS_MAX_CONCURRENT", NO_QUEUE),
+    ("FAIRNESS_MAX_QPS", NO_QUEUE),
+    ("SESSION_BOOST_HEADER", NO_QUEUE),
+    ("SESSION_BOOST_TIMEOUT", NO_QUEUE),
+    ("SESSION_BOOST_INFLIGHT_PER_POD", NO_QUEUE),
+];
 
 impl SystemFacts {
     /// Asks the system: cores, the control group's memory limit or else the machine's memory, and the environment.
@@ -59,6 +81,7 @@ impl KthenaEnvironment {
             metrics_scrape_interval: variable("METRICS_SCRAPE_INTERVAL"),
             enable_fairness_scheduling: variable("ENABLE_FAIRNESS_SCHEDULING"),
             enable_session_boost: variable("ENABLE_SESSION_BOOST"),
+            without_effect: WITHOUT_EFFECT.into_iter().filter(|(name, _)| variable(name).is_some()).collect(),
         }
     }
 }

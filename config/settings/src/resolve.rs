@@ -46,7 +46,8 @@ pub fn resolve_from(args: &RouterArgs, files: &dyn Files, facts: &SystemFacts) -
     let threads = values.count("--threads", &args.threads, 0..=1024);
     let decision_ring = values.count("--decision-ring", &args.decision_ring, 0..=1_000_000);
     let drain_settle = values.duration("--drain-settle", &args.drain_settle, true);
-    let (scheduler, from_document) = scheduler(args, files, &mut findings);
+    let (mut scheduler, from_document) = scheduler(args, files, &mut findings);
+    scheduler.top_n = scheduler.top_n.max(limits.max_attempts);
     let from_file = models_from_file(args, files, &mut findings);
     let models = models::assemble(&from_file, args, files, &mut findings);
     let mut settings = Settings {
@@ -69,6 +70,13 @@ pub fn resolve_from(args: &RouterArgs, files: &dyn Files, facts: &SystemFacts) -
     };
     check_tokenization(&settings, args, files, &mut findings);
     settings.warnings = findings.into_result()?;
+    settings.warnings.extend(
+        facts
+            .environment
+            .without_effect
+            .iter()
+            .map(|(name, why)| format!("{name} is set and has no effect: {why}")),
+    );
     Ok(settings)
 }
 

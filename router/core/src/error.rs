@@ -35,10 +35,10 @@ pub enum ErrorKind {
     #[error("the body was not received in time")]
     BodyTimeout,
     /// A content encoding we do not decode.
-    #[error("content encoding {0:?} is not supported")]
+    #[error("the content encoding is not supported")]
     UnsupportedEncoding(String),
     /// A content type we do not read.
-    #[error("content type {0:?} is not supported")]
+    #[error("the content type is not supported")]
     UnsupportedMediaType(String),
     /// An upgrade (WebSocket) request.
     #[error("protocol upgrades are not supported")]
@@ -52,6 +52,9 @@ pub enum ErrorKind {
     /// A `previous_response_id` or `/v1/responses/{id}` that this router does not remember.
     #[error("the response id is not known here")]
     UnknownResponse(String),
+    /// A request id that is not in the ring of decisions.
+    #[error("no decision is remembered under this request id")]
+    UnknownRequest,
     /// A policy whose work has not landed.
     #[error("{0} is not available")]
     FeatureNotAvailable(&'static str),
@@ -128,6 +131,7 @@ impl From<ErrorKind> for RouterError {
             | K::ExpectationFailed
             | K::ModelNotFound(_)
             | K::UnknownResponse(_)
+            | K::UnknownRequest
             | K::ClientGone => Origin::Client,
             K::FeatureNotAvailable(_)
             | K::NoEndpoint { .. }

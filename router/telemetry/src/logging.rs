@@ -1,5 +1,7 @@
 //! The program's own log: levels, format, and where it goes.
 
+use std::io::IsTerminal as _;
+
 use tracing_subscriber::EnvFilter;
 
 /// Sets up the log on standard error, for the whole process. A second call does nothing.
@@ -10,13 +12,17 @@ use tracing_subscriber::EnvFilter;
 /// A sentence about the filter when it cannot be read.
 pub fn init(level: &str, json: bool) -> Result<(), String> {
     let filter = EnvFilter::try_new(level).map_err(|error| format!("--log-level {level:?}: {error}"))?;
-    // Pingora reports every downstream disconnect at error level; the access log already has those.
-    let filter = match "pingora_core=off".parse() {
-        Ok(directive) if !level.contains("pingora") => filter.add_directive(directive),
-        _ => filter,
-    };
-    let builder =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    // Libraries report every connection that ends; the access log and the index's counters already have those.
+    let quiet = ["pingora_core=off", "zeromq=warn"].into_iter().filter(|quiet| {
+        let (library, _) = quiet.split_once('=').unwrap_or_default();
+        !level.contains(library)
+    });
+    let filter = quiet.filter_map(|directive| directive.parse().ok()).fold(filter, EnvFilter::add_directive);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false);
     let _ = if json { builder.json().try_init() } else { builder.try_init() };
     Ok(())
 }

@@ -67,7 +67,7 @@ families! {
     /// Requests.
     REQUESTS = "kthena_router_requests_total", Counter,
         &["model", "path", "status_code", "error_type", "model_route", "backend_type", "backend_name", "upstream_model"], &[],
-        "Requests that named a model, by how they ended.";
+        "Inference requests by how they ended; the model is `unknown` where none could be read or no route names it.";
     /// Durations.
     REQUEST_DURATION = "kthena_router_request_duration_seconds", Histogram, BACKEND, DURATION,
         "Seconds from a request's header to the end of its answer.";
@@ -114,7 +114,7 @@ families! {
         "Seconds from a request's header to the first byte of the engine's answer.";
     /// Attempts.
     ATTEMPTS = "kvasir_attempts_total", Counter, &["model", "result"], &[],
-        "Attempts at engines by result: ok, connect, timeout, died, status_5xx, status_4xx.";
+        "Attempts at engines by result: ok, connect, timeout, died, garbage, status_5xx, status_4xx.";
     /// Retries.
     RETRIES = "kvasir_retries_total", Counter, &["model", "reason"], &[],
         "Attempts after the first, by what made them necessary.";
@@ -182,8 +182,8 @@ families! {
     OWNER_DECODE_FAILURES = "kvasir_index_decode_failures_total", Counter, &["model", "endpoint"], &[],
         "Events that could not be decoded.";
     /// Tokenizer state.
-    TOKENIZER_STATE = "kvasir_tokenizer_state", Gauge, &["model", "state"], &[],
-        "1 for the state a model's tokenization is in: exact, unverified, differs.";
+    TOKENIZER_STATE = "kvasir_tokenizer_state", Gauge, &["model", "source", "state"], &[],
+        "1 for the state of a model's token source against the engine's own counts: exact, unverified, differs.";
 }
 
 /// The reference page of all metrics, in Markdown.

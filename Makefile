@@ -1,0 +1,48 @@
+# Kvasir: one place for every command; CI calls these too.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+CACHE ?= $(or $(KVASIR_CACHE),$(HOME)/.cache/kvasir)
+export KVASIR_CACHE := $(CACHE)
+
+.PHONY: help setup tokenizers build demo check fmt clippy deny test bench e2e-vllm docs
+
+help: ## Show the targets
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## Install what a build needs (compiler, cmake), once
+	@e2e/setup.sh
+
+tokenizers: setup ## Fetch the real tokenizers of the exactness tests, once
+	@e2e/tokenizers/fetch.sh
+
+build: setup ## Build the binary, release profile
+	cargo build --release -p kvasir
+
+demo: build ## The main job: what cache-aware routing does, in a minute, with no cluster, GPU, Redis or network
+	@$(or $(CARGO_TARGET_DIR),target)/release/kvasir demo $(ARGS)
+
+fmt: ## Check the format
+	cargo fmt --all --check
+
+clippy: setup ## Lints, warnings as errors
+	cargo clippy --workspace --all-targets -- -D warnings
+
+deny: ## Licences and advisories, where cargo-deny and its data are there
+	@e2e/deny.sh
+
+check: fmt clippy deny ## Format, lints, dependency rules
+
+test: setup tokenizers ## All tests; the closing line has the counts
+	@e2e/test.sh
+
+bench: build ## Figures against a direct call, a bare hop and public peers; minutes long
+	@e2e/bench/run.sh $(ARGS)
+
+e2e-vllm: build ## Against two real vLLM engines on the CPU; half an hour
+	@e2e/vllm/run.sh $(ARGS)
+
+docs: ## Make the generated reference pages anew
+	cargo run -q -p kvasir-telemetry --example metrics_page > docs/metrics.md.new && mv docs/metrics.md.new docs/metrics.md
+	cargo run -q -p kvasir-settings --example generate_docs

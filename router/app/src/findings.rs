@@ -1,0 +1,102 @@
+//! Start-up lines: what was found at each engine, how exact the knowledge of its cache is, and what would make it better.
+
+use kvasir_core::Completeness;
+use kvasir_gateway::Gateway;
+use kvasir_kvcache::OwnerStats;
+use kvasir_kvcache::follow::Link;
+use kvasir_tokenize::LoadState;
+
+use crate::knowledge::Learned;
+
+/// The engine flag that turns events on, as a line to copy.
+const VLLM_FLAG: &str = "--kv-events-config '{\"enable_kv_cache_events\":true,\"publisher\":\"zmq\",\"endpoint\":\"tcp://*:5557\",\
+                         \"replay_endpoint\":\"tcp://*:5657\"}'";
+
+/// Whether an owner's state will not change without new events.
+pub fn settled(stats: &OwnerStats) -> bool {
+    matches!(stats.follower.link, Link::None | Link::Following)
+}
+
+/// Logs one line for each endpoint.
+pub fn print(gateway: &Gateway, learned: &[Learned]) {
+    let stats = gateway.index.stats();
+    for found in learned {
+        if let Some(problem) = found.discovery.as_ref().and_then(|discovery| discovery.problem.as_deref()) {
+            tracing::warn!("{problem}");
+        }
+        for endpoint in &found.ranks {
+            let owner = stats.iter().find(|owner| owner.slot == endpoint.slot);
+            tracing::info!(
+                endpoint = %endpoint.id,
+                model = %endpoint.model,
+                engine = %describe(found),
+                "{}",
+                sentence(found, owner)
+            );
+        }
+    }
+}
+
+/// Logs one line for each model's tokens.
+pub fn print_tokens(gateway: &Gateway) {
+    for model in gateway.tokens.status() {
+        for source in &model.sources {
+            match &source.load {
+                Some(LoadState::Ready { encoder, fallback: None }) => {
+                    tracing::info!(model = %model.model, source = source.source.as_str(), encoder, "tokens: ready");
+                }
+                Some(LoadState::Ready { encoder, fallback: Some(reason) }) => {
+                    tracing::info!(model = %model.model, source = source.source.as_str(), encoder, "tokens: ready, without the fast encoder: {reason}");
+                }
+                Some(LoadState::Failed { reason, .. }) => {
+                    tracing::warn!(model = %model.model, source = source.source.as_str(), "tokens: not available: {reason}");
+                }
+                Some(LoadState::Loading) => {
+                    tracing::info!(model = %model.model, source = source.source.as_str(), "tokens: still loading");
+                }
+                None => {
+                    tracing::info!(model = %model.model, source = source.source.as_str(), "tokens: asked for when needed")
+                }
+            }
+        }
+    }
+}
+
+fn describe(found: &Learned) -> String {
+    let version = found.discovery.as_ref().and_then(|discovery| discovery.engine_version.as_deref());
+    version.map_or_else(|| "unknown".to_owned(), str::to_owned)
+}
+
+/// What is known of the cache, and what would make it better.
+fn sentence(found: &Learned, owner: Option<&OwnerStats>) -> String {
+    let Some(source) = found.sources.first() else {
+        let answered = found.discovery.as_ref().is_some_and(|discovery| !discovery.served_models.is_empty());
+        if !answered {
+            return "cache: not known (the engine does not answer yet; it is asked again until it does)"
+                .to_owned();
+        }
+        return format!(
+            "cache: approximate (the engine tells of no KV events; what is placed there is remembered). For exact \
+             knowledge start the engine with {VLLM_FLAG}; engines that do not list their event sources (vLLM before \
+             0.32, SGLang) also need --kv-events here"
+        );
+    };
+    let Some(owner) = owner else { return "cache: unknown".to_owned() };
+    match owner.completeness {
+        Completeness::Exact => {
+            format!("cache: exact, {} blocks known (events from {})", owner.blocks, source.endpoint)
+        }
+        Completeness::Partial if source.replay.is_none() => format!(
+            "cache: partial, {} blocks known (events from {}, no replay endpoint; add \"replay_endpoint\" to the \
+             engine's --kv-events-config, and a restarted router knows everything at once)",
+            owner.blocks, source.endpoint
+        ),
+        Completeness::Partial => format!(
+            "cache: partial, {} blocks known (events from {}; earlier ones have left the engine's replay buffer)",
+            owner.blocks, source.endpoint
+        ),
+        Completeness::Approximate => {
+            format!("cache: not known yet (events from {} have not been reached)", source.endpoint)
+        }
+    }
+}

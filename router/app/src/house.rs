@@ -1,0 +1,194 @@
+//! Introduces the rooms to each other: from settings to a gateway that can serve.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use kvasir_core::plugin::ScheduleMeter;
+use kvasir_core::{
+    BlockIndex, Clock, DataProducer, EndpointDirectory, EndpointId, EngineKind, Needs, PlacementObserver,
+    Role, Scorer, SideClient, SystemClock, Tokenizer,
+};
+use kvasir_gateway::{ByteBudget, Connections, Counted, DecisionRing, Gateway, Readiness};
+use kvasir_kvcache::placements::DEFAULT_LIFETIME;
+use kvasir_kvcache::{Index, Placements};
+use kvasir_plugins::{Built, Parts};
+use kvasir_scheduler::{Profile, Scheduler};
+use kvasir_settings::Settings;
+use kvasir_settings::resolved::ModelSettings;
+use kvasir_state::{Plan, PlanEndpoint, PlanModel, ResponseMemory, RetryBudget, State, StateOptions};
+use kvasir_telemetry::{AccessLogger, Metrics};
+use kvasir_tokenize::{Chain, ModelTokens};
+use kvasir_upstream::{HyperSideClient, SideClientOptions};
+
+/// Stored responses remembered, and for how long.
+const RESPONSES: (usize, Duration) = (65_536, Duration::from_secs(24 * 3600));
+
+/// The rooms, introduced.
+pub struct House {
+    /// The door.
+    pub gateway: Arc<Gateway>,
+    /// For side calls.
+    pub client: Arc<HyperSideClient>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl std::fmt::Debug for House {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("House").field("gateway", &self.gateway).finish_non_exhaustive()
+    }
+}
+
+/// What a caller may put in the place of the usual parts; the demo uses it for its perfect router.
+#[derive(Default)]
+pub struct Furniture {
+    /// More producers, run after the usual ones.
+    pub producers: Vec<Arc<dyn DataProducer>>,
+    /// Scorers instead of the configured ones.
+    pub scorers: Option<Vec<(Arc<dyn Scorer>, f64)>>,
+}
+
+impl std::fmt::Debug for Furniture {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Furniture").field("producers", &self.producers.len()).finish_non_exhaustive()
+    }
+}
+
+/// Builds the house. Files are read and threads started; no socket is opened.
+///
+/// # Errors
+/// When the access log cannot be opened or a plugin cannot be built.
+pub fn build(settings: &Settings, furniture: Furniture) -> anyhow::Result<House> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let metrics = Arc::new(Metrics::new().context("metrics")?);
+    let state =
+        Arc::new(State::new(Arc::clone(&clock), StateOptions { scrape_interval: settings.scrape_interval }));
+    let index = Arc::new(Index::new(Arc::clone(&clock)));
+    let changes = state.replace(plan(settings));
+    for conflict in &changes.conflicts {
+        tracing::warn!("{conflict}");
+    }
+    for endpoint in changes.added {
+        index.register(endpoint.slot, &endpoint.model, "placements")?;
+    }
+    let client = Arc::new(HyperSideClient::new(SideClientOptions::default()));
+    let tokens = Arc::new(Chain::new(
+        settings.models.iter().map(|model| (served(model), tokens_of(settings, model))).collect(),
+        Arc::clone(&client) as Arc<dyn SideClient>,
+        Arc::clone(&state) as Arc<dyn EndpointDirectory>,
+        Arc::clone(&clock),
+    ));
+    let (scheduler, prefix_cache_entries) =
+        scheduler(settings, furniture, &index, &tokens, &metrics, &clock)?;
+    let access_log = match &settings.access_log {
+        log if log.enabled => Some(
+            AccessLogger::start(&log.output, log.json, metrics.log_dropped.clone())
+                .with_context(|| format!("the access log {} cannot be opened", log.output))?,
+        ),
+        _ => None,
+    };
+    let endpoints = settings.models.iter().map(|model| model.endpoints.len()).sum();
+    let gateway = Arc::new(Gateway {
+        state,
+        scheduler,
+        prefix_cache_entries,
+        index,
+        tokens,
+        metrics,
+        access_log,
+        limits: settings.limits.clone(),
+        headers: settings.headers.clone(),
+        connections: Connections::new(&settings.limits, endpoints),
+        ring: DecisionRing::new(settings.decision_ring),
+        responses: ResponseMemory::new(RESPONSES.0, RESPONSES.1),
+        retry_budget: RetryBudget::new(settings.limits.retry_budget),
+        buffers: ByteBudget::new(settings.limits.max_buffered_bytes),
+        readiness: Arc::new(Readiness::default()),
+        clock: Arc::clone(&clock),
+    });
+    Ok(House { gateway, client, clock })
+}
+
+fn scheduler(
+    settings: &Settings,
+    furniture: Furniture,
+    index: &Arc<Index>,
+    tokens: &Arc<Chain>,
+    metrics: &Arc<Metrics>,
+    clock: &Arc<dyn Clock>,
+) -> anyhow::Result<(Arc<Scheduler>, Counted)> {
+    let parts = Parts {
+        index: Arc::clone(index) as Arc<dyn BlockIndex>,
+        tokenizer: Arc::clone(tokens) as Arc<dyn Tokenizer>,
+        meter: Arc::clone(metrics) as Arc<dyn ScheduleMeter>,
+        seed: rand::random(),
+    };
+    let Built { filters, scorers, picker, mut producers, mut observers, prefix_cache } =
+        kvasir_plugins::build(&settings.scheduler, parts).context("the scheduler's plugins")?;
+    producers.extend(furniture.producers);
+    let scorers = furniture.scorers.unwrap_or(scorers);
+    let cache_aware = scorers.iter().any(|(scorer, _)| scorer.needs().contains(Needs::PREFIX_HITS));
+    // Placements are remembered only where somebody asks for prefixes; a router by load needs no tokens.
+    let extra = if cache_aware {
+        observers.push(
+            Arc::new(Placements::new(Arc::clone(index), DEFAULT_LIFETIME)) as Arc<dyn PlacementObserver>
+        );
+        Needs::BLOCKS
+    } else {
+        Needs::NONE
+    };
+    let profile = Profile { filters, scorers, picker, observers };
+    let meter = Arc::clone(metrics) as Arc<dyn ScheduleMeter>;
+    let deadline = settings.scheduler.gather_deadline;
+    let scheduler = Scheduler::new(profile, producers, deadline, meter, Arc::clone(clock), extra);
+    let entries = Counted(Arc::new(move || prefix_cache.as_ref().map(|cache| cache.entries() as u64)));
+    Ok((Arc::new(scheduler), entries))
+}
+
+/// The routing plan of standalone settings.
+pub fn plan(settings: &Settings) -> Plan {
+    Plan { models: settings.models.iter().map(plan_model).collect() }
+}
+
+fn plan_model(model: &ModelSettings) -> PlanModel {
+    let endpoints = model
+        .endpoints
+        .iter()
+        .flat_map(|endpoint| {
+            (0..endpoint.ranks.max(1)).map(|rank| PlanEndpoint {
+                id: EndpointId::new("default", endpoint.address.host.clone(), endpoint.address.port, rank),
+                address: endpoint.address.clone(),
+                engine: model.engine,
+                role: Role::Both,
+                pin_rank: endpoint.ranks > 1 && model.engine == EngineKind::Vllm,
+                labels: std::collections::BTreeMap::new(),
+            })
+        })
+        .collect();
+    PlanModel {
+        name: model.name.clone(),
+        served: served(model),
+        aliases: model.aliases.clone(),
+        adapters: model.adapters.clone(),
+        endpoints,
+    }
+}
+
+/// The name the engines use.
+pub fn served(model: &ModelSettings) -> kvasir_core::ModelName {
+    model.served_name.clone().unwrap_or_else(|| model.name.clone())
+}
+
+fn tokens_of(settings: &Settings, model: &ModelSettings) -> ModelTokens {
+    let args = &settings.scheduler.args.kvcache_aware;
+    let local_dir = settings.tokenizer_directory(model).map(std::path::Path::to_owned);
+    ModelTokens {
+        local_dir,
+        chat_template: model.chat_template.clone(),
+        order: settings.token_order(model),
+        service_url: args.tokenizer_service.enabled.then(|| args.tokenizer_service.endpoint.clone()),
+        vllm_port: args.vllm_tokenizer_port,
+        sglang_port: args.sglang_tokenizer_port,
+    }
+}

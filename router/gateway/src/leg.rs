@@ -1,0 +1,194 @@
+//! One exchange with one engine, on Pingora's connector: pooled connections, whole bodies, replayable at any size.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use kvasir_core::Endpoint;
+use kvasir_settings::resolved::Limits;
+use pingora_core::ErrorType;
+use pingora_core::connectors::ConnectorOptions;
+use pingora_core::connectors::http::Connector;
+use pingora_core::protocols::http::client::HttpSession;
+use pingora_core::upstreams::peer::HttpPeer;
+use pingora_http::{RequestHeader, ResponseHeader};
+
+use crate::dns::Names;
+
+/// Idle connections are dropped after this: uvicorn, vLLM's server, closes its side after 5 s, and a request sent
+/// into that close would have to be retried.
+const IDLE: Duration = Duration::from_secs(4);
+
+/// How much longer an engine that refused the rest of a body may take to say why.
+const EARLY_ANSWER: Duration = Duration::from_secs(1);
+
+/// The pool of connections to engines.
+pub struct Connections {
+    connector: Arc<Connector>,
+    names: Names,
+    connect: Duration,
+    first_byte: Duration,
+    idle: Duration,
+}
+
+impl std::fmt::Debug for Connections {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connections").field("connect", &self.connect).finish_non_exhaustive()
+    }
+}
+
+/// Why a leg gave no answer.
+#[derive(Debug)]
+pub(crate) enum LegError {
+    /// Nothing was sent: no connection.
+    Connect,
+    /// No answer in time.
+    FirstByte,
+    /// The connection died after the request had gone out; `reused` when it had been idle in the pool before, so
+    /// that the engine may never have seen the request.
+    Died {
+        /// From the pool?
+        reused: bool,
+    },
+    /// What came is no HTTP.
+    Garbage,
+    /// The answer broke off.
+    Broken,
+    /// The answer paused for too long.
+    Idle,
+}
+
+/// An answer whose header is here; its body is read with [`Leg::chunk`].
+pub(crate) struct Leg {
+    session: HttpSession,
+    peer: HttpPeer,
+    connector: Arc<Connector>,
+    idle: Duration,
+    first_chunk_seen: bool,
+}
+
+impl Connections {
+    /// An empty pool.
+    pub fn new(limits: &Limits, endpoints: usize) -> Self {
+        let pool = limits.pool_size.saturating_mul(endpoints.max(1)).clamp(16, 65_536);
+        Self {
+            connector: Arc::new(Connector::new(Some(ConnectorOptions::new(pool)))),
+            names: Names::default(),
+            connect: limits.connect_timeout,
+            first_byte: limits.first_byte_timeout,
+            idle: limits.stream_idle_timeout,
+        }
+    }
+
+    /// Sends one request and waits for the answer's header. With `fresh`, no pooled connection is used.
+    pub(crate) async fn send(
+        &self,
+        endpoint: &Endpoint,
+        header: RequestHeader,
+        body: Bytes,
+        fresh: bool,
+    ) -> Result<Leg, LegError> {
+        let socket = match tokio::time::timeout(self.connect, self.names.resolve(&endpoint.address)).await {
+            Ok(Ok(socket)) => socket,
+            Ok(Err(_)) | Err(_) => return Err(LegError::Connect),
+        };
+        let mut peer = HttpPeer::new(socket, false, String::new());
+        peer.options.connection_timeout = Some(self.connect);
+        peer.options.total_connection_timeout = Some(self.connect);
+        peer.options.idle_timeout = Some(IDLE);
+        let (mut session, reused) = if fresh {
+            // Another group key is another pool, so that this connection is new; it is released to the common one.
+            let mut apart = peer.clone();
+            apart.group_key = u64::MAX;
+            self.connector.get_http_session(&apart).await
+        } else {
+            self.connector.get_http_session(&peer).await
+        }
+        .map_err(|_| LegError::Connect)?;
+        session.set_write_timeout(Some(self.first_byte));
+        session.set_read_timeout(Some(self.first_byte));
+        let sent = write_request(&mut session, header, body).await;
+        if sent.is_err() {
+            // An engine may refuse a body half-way and say why; that answer is worth a short wait.
+            session.set_read_timeout(Some(EARLY_ANSWER));
+        }
+        match read_header(&mut session).await {
+            Ok(()) => {
+                session.set_read_timeout(Some(self.first_byte));
+                Ok(Leg {
+                    session,
+                    peer,
+                    connector: Arc::clone(&self.connector),
+                    idle: self.idle,
+                    first_chunk_seen: false,
+                })
+            }
+            Err(_) if sent.is_err() => Err(LegError::Died { reused }),
+            Err(error) => Err(match error.etype() {
+                ErrorType::ReadTimedout => LegError::FirstByte,
+                ErrorType::InvalidHTTPHeader | ErrorType::InternalError => LegError::Garbage,
+                _ => LegError::Died { reused },
+            }),
+        }
+    }
+}
+
+async fn write_request(
+    session: &mut HttpSession,
+    header: RequestHeader,
+    body: Bytes,
+) -> pingora_core::Result<()> {
+    session.write_request_header(Box::new(header)).await?;
+    if !body.is_empty() {
+        session.write_request_body(body, true).await?;
+    }
+    session.finish_request_body().await
+}
+
+/// Reads up to the final header; informational ones (100, 103) are dropped.
+async fn read_header(session: &mut HttpSession) -> pingora_core::Result<()> {
+    loop {
+        session.read_response_header().await?;
+        // No header after a good read does not happen; should it, the caller finds none and calls it garbage.
+        if session.response_header().is_none_or(|header| !header.status.is_informational()) {
+            return Ok(());
+        }
+    }
+}
+
+impl Leg {
+    /// The answer's header.
+    pub(crate) fn header(&self) -> Option<&ResponseHeader> {
+        self.session.response_header()
+    }
+
+    /// The next piece of the body, `None` at its end.
+    pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, LegError> {
+        match self.session.read_response_body().await {
+            Ok(Some(chunk)) => {
+                if !self.first_chunk_seen {
+                    self.first_chunk_seen = true;
+                    self.session.set_read_timeout(Some(self.idle));
+                }
+                Ok(Some(chunk))
+            }
+            Ok(None) => Ok(None),
+            Err(error) => Err(match error.etype() {
+                ErrorType::ReadTimedout if self.first_chunk_seen => LegError::Idle,
+                ErrorType::ReadTimedout => LegError::FirstByte,
+                _ => LegError::Broken,
+            }),
+        }
+    }
+
+    /// Gives the connection back to the pool. Only after the body was read to its end.
+    pub(crate) async fn release(self) {
+        self.connector.release_http_session(self.session, &self.peer, Some(IDLE)).await;
+    }
+}
+
+impl std::fmt::Debug for Leg {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Leg").field("peer", &self.peer).finish_non_exhaustive()
+    }
+}

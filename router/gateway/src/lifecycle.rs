@@ -1,0 +1,106 @@
+//! The path of one request, front to back: read, bind, place, dispatch, relay, settle.
+
+use bytes::Bytes;
+use http::StatusCode;
+use kvasir_core::{ErrorKind, RequestKind, RouterError};
+use pingora_core::protocols::http::ServerSession;
+
+use crate::head::{Entry, classify};
+use crate::settle::Trail;
+use crate::{Gateway, dispatch, models, place, read, relay, reply, resolve};
+
+/// What becomes of the client's connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ending {
+    /// The answer is whole; the connection may be used again.
+    Whole,
+    /// The answer was cut; the connection must be closed without ending it.
+    Cut,
+}
+
+/// Serves one request whose head has been read.
+pub(crate) async fn serve(gateway: &Gateway, session: &mut ServerSession) -> Ending {
+    let answered = match classify(session.req_header()) {
+        Entry::Health => plain(session, StatusCode::OK, r#"{"message":"ok"}"#).await,
+        Entry::Ready if gateway.readiness.is_ready() => {
+            plain(session, StatusCode::OK, r#"{"message":"router is ready"}"#).await
+        }
+        Entry::Ready => {
+            plain(session, StatusCode::SERVICE_UNAVAILABLE, r#"{"message":"router is not ready"}"#).await
+        }
+        Entry::Models => reply::send_json(session, StatusCode::OK, models::list(gateway), "").await,
+        Entry::Model(id) => match models::one(gateway, &id) {
+            Some(text) => reply::send_json(session, StatusCode::OK, text, "").await,
+            None => reply::send_error(session, &ErrorKind::ModelNotFound(id).into(), "").await,
+        },
+        Entry::WrongMethod => reply::send_error(session, &ErrorKind::MethodNotAllowed.into(), "").await,
+        Entry::Upgrade => reply::send_error(session, &ErrorKind::UpgradeRequired.into(), "").await,
+        Entry::Unknown => reply::send_error(session, &ErrorKind::NoSuchPath.into(), "").await,
+        Entry::StoredResponse(id) => return infer(gateway, session, RequestKind::Responses, Some(&id)).await,
+        Entry::Inference(kind) => return infer(gateway, session, kind, None).await,
+    };
+    if answered.is_ok() { Ending::Whole } else { Ending::Cut }
+}
+
+async fn plain(
+    session: &mut ServerSession,
+    status: StatusCode,
+    text: &'static str,
+) -> pingora_core::Result<()> {
+    reply::send_json(session, status, Bytes::from_static(text.as_bytes()), "").await
+}
+
+/// Walks an inference request through the house and settles it, however it ended.
+async fn infer(
+    gateway: &Gateway,
+    session: &mut ServerSession,
+    kind: RequestKind,
+    stored: Option<&str>,
+) -> Ending {
+    let mut trail = Trail::open(gateway, session.req_header(), kind);
+    let ended = walk(gateway, session, kind, stored, &mut trail).await;
+    let Err(error) = ended else { return Ending::Whole };
+    trail.failed(&error);
+    if session.response_written().is_some() || error.kind == ErrorKind::ClientGone {
+        return Ending::Cut;
+    }
+    match reply::send_error(session, &error, trail.request_id().as_str()).await {
+        Ok(()) => Ending::Whole,
+        Err(_) => Ending::Cut,
+    }
+}
+
+async fn walk(
+    gateway: &Gateway,
+    session: &mut ServerSession,
+    kind: RequestKind,
+    stored: Option<&str>,
+    trail: &mut Trail<'_>,
+) -> Result<(), RouterError> {
+    let bound = match stored {
+        Some(id) => {
+            let received = read::body(gateway, session).await?;
+            resolve::bind_stored(gateway, session, id, received, trail)?
+        }
+        None => {
+            let call = read::call(gateway, session, kind, trail.request_id()).await?;
+            resolve::bind(gateway, session, call, trail)?
+        }
+    };
+    let answer = watched(session, async {
+        let placed = place::place(gateway, &bound, trail).await?;
+        dispatch::dispatch(gateway, &bound, &placed, trail).await
+    })
+    .await??;
+    relay::relay(gateway, session, answer, bound.hide_usage, bound.request.kind, trail).await
+}
+
+/// Runs `work` while watching the client: when it leaves, `work` is dropped and with it the upstream connection, so
+/// that the engine stops at once, even in a silent prefill.
+async fn watched<T>(session: &mut ServerSession, work: impl Future<Output = T>) -> Result<T, RouterError> {
+    tokio::select! {
+        biased;
+        done = work => Ok(done),
+        _ = session.read_body_or_idle(true) => Err(ErrorKind::ClientGone.into()),
+    }
+}

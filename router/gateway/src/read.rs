@@ -1,0 +1,192 @@
+//! The body in: bounded, decoded, scanned once.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use http::header;
+use kvasir_core::{ErrorKind, InferenceRequest, ModelName, RequestId, RequestKind, RouterError};
+use kvasir_wire::headers::{is_json, is_multipart_form};
+use kvasir_wire::{DecodeError, MultipartScan, Scan};
+use pingora_core::ErrorType;
+use pingora_core::protocols::http::ServerSession;
+
+use crate::Gateway;
+use crate::buffers::HeldBytes;
+
+/// A body, read to its end.
+#[derive(Debug)]
+pub(crate) struct Received {
+    /// Decoded bytes.
+    pub body: Bytes,
+    /// Whether a content encoding was undone, so that its header must not be passed on.
+    pub decoded: bool,
+    /// The budget it occupies, until the request ends.
+    _held: HeldBytes,
+}
+
+/// What the scan of the body found.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// A JSON object.
+    Json(Box<Scan>),
+    /// A multipart form (audio).
+    Form(MultipartScan),
+}
+
+/// A parsed call.
+#[derive(Debug)]
+pub(crate) struct Call {
+    /// What the router works with; `model` is still the client's name.
+    pub request: InferenceRequest,
+    /// Where the rewritable parts are.
+    pub found: Found,
+    /// The body's budget.
+    pub received: Received,
+}
+
+/// Reads and parses the body of an inference request.
+pub(crate) async fn call(
+    gateway: &Gateway,
+    session: &mut ServerSession,
+    kind: RequestKind,
+    id: &RequestId,
+) -> Result<Call, RouterError> {
+    let received = body(gateway, session).await?;
+    let content_type = text_header(session, &header::CONTENT_TYPE).to_owned();
+    parse(kind, id, &content_type, received)
+}
+
+/// Parses a body that is already here; also used by the dry run of explain.
+pub(crate) fn parse(
+    kind: RequestKind,
+    id: &RequestId,
+    content_type: &str,
+    received: Received,
+) -> Result<Call, RouterError> {
+    if is_multipart_form(content_type) {
+        let form = kvasir_wire::scan_multipart(content_type, &received.body)
+            .map_err(|error| ErrorKind::BadBody(error.to_string()))?;
+        let request = InferenceRequest {
+            id: id.clone(),
+            kind: RequestKind::Other,
+            requested_model: Arc::from(form.model.as_str()),
+            model: ModelName::from(form.model.as_str()),
+            adapter: None,
+            stream: form.stream,
+            prompt: kvasir_core::Prompt::None,
+            cache_salt: None,
+            skips_cache: false,
+            max_tokens: None,
+            body: received.body.clone(),
+        };
+        return Ok(Call { request, found: Found::Form(form), received });
+    }
+    // Clients that send JSON under no name, or under curl's default, are common; any other name is believed.
+    let media = content_type.split(';').next().unwrap_or_default().trim();
+    let lenient = ["", "text/plain", "application/x-www-form-urlencoded"];
+    if !is_json(content_type) && !lenient.contains(&media) {
+        return Err(ErrorKind::UnsupportedMediaType(media.to_owned()).into());
+    }
+    let scan =
+        kvasir_wire::scan(kind, &received.body).map_err(|error| ErrorKind::BadBody(error.to_string()))?;
+    let request = InferenceRequest {
+        id: id.clone(),
+        kind,
+        requested_model: Arc::from(scan.model.as_str()),
+        model: ModelName::from(scan.model.as_str()),
+        adapter: None,
+        stream: scan.stream,
+        prompt: scan.prompt.clone(),
+        cache_salt: scan.cache_salt.clone(),
+        skips_cache: scan.skips_cache,
+        max_tokens: scan.max_tokens,
+        body: received.body.clone(),
+    };
+    Ok(Call { request, found: Found::Json(Box::new(scan)), received })
+}
+
+/// Reads the whole body within the limits and undoes its content encoding.
+pub(crate) async fn body(gateway: &Gateway, session: &mut ServerSession) -> Result<Received, RouterError> {
+    let limit = gateway.limits.max_body_bytes;
+    expect(session).await?;
+    let announced = announced_length(session)?;
+    if announced.is_some_and(|length| length > limit) {
+        return Err(ErrorKind::BodyTooLarge { limit }.into());
+    }
+    let mut held = HeldBytes::default();
+    if let Some(length) = announced {
+        gateway.buffers.cover(&mut held, length).await?;
+    }
+    session.set_read_timeout(Some(gateway.limits.body_timeout));
+    let mut first = Bytes::new();
+    let mut rest: Option<BytesMut> = None;
+    loop {
+        let chunk = match session.read_request_body().await {
+            Ok(Some(chunk)) => chunk,
+            Ok(None) => break,
+            Err(error) => {
+                return Err(match error.etype() {
+                    ErrorType::ReadTimedout => ErrorKind::BodyTimeout,
+                    _ => ErrorKind::ClientGone,
+                }
+                .into());
+            }
+        };
+        let so_far = rest.as_ref().map_or(first.len(), BytesMut::len) + chunk.len();
+        if so_far > limit {
+            return Err(ErrorKind::BodyTooLarge { limit }.into());
+        }
+        if announced.is_none() {
+            gateway.buffers.cover(&mut held, so_far).await?;
+        }
+        match &mut rest {
+            Some(buffer) => buffer.extend_from_slice(&chunk),
+            None if first.is_empty() => first = chunk,
+            None => {
+                let mut buffer = BytesMut::with_capacity(announced.unwrap_or(so_far * 2));
+                buffer.extend_from_slice(&first);
+                buffer.extend_from_slice(&chunk);
+                rest = Some(buffer);
+            }
+        }
+    }
+    let raw = rest.map_or(first, BytesMut::freeze);
+    let encodings = text_header(session, &header::CONTENT_ENCODING).to_owned();
+    if encodings.is_empty() || encodings.eq_ignore_ascii_case("identity") {
+        return Ok(Received { body: raw, decoded: false, _held: held });
+    }
+    let body = kvasir_wire::decode_body(&encodings, raw, limit).map_err(|error| match error {
+        DecodeError::Unsupported(name) => ErrorKind::UnsupportedEncoding(name),
+        DecodeError::TooLarge { .. } => ErrorKind::BodyTooLarge { limit },
+        DecodeError::Malformed { .. } => ErrorKind::BadBody(error.to_string()),
+    })?;
+    gateway.buffers.cover(&mut held, body.len()).await?;
+    Ok(Received { body, decoded: true, _held: held })
+}
+
+/// Answers `Expect: 100-continue`, so that the client sends its body; refuses other expectations.
+async fn expect(session: &mut ServerSession) -> Result<(), RouterError> {
+    let expectation = text_header(session, &header::EXPECT);
+    if expectation.is_empty() {
+        return Ok(());
+    }
+    if !expectation.eq_ignore_ascii_case("100-continue") {
+        return Err(ErrorKind::ExpectationFailed.into());
+    }
+    session.write_continue_response().await.map_err(|_| ErrorKind::ClientGone.into())
+}
+
+fn announced_length(session: &ServerSession) -> Result<Option<usize>, RouterError> {
+    let text = text_header(session, &header::CONTENT_LENGTH);
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let length =
+        text.trim().parse().map_err(|_| ErrorKind::BadBody("`Content-Length` is no number.".into()))?;
+    Ok(Some(length))
+}
+
+/// A header's value as text; empty when absent or not text.
+pub(crate) fn text_header<'s>(session: &'s ServerSession, name: &header::HeaderName) -> &'s str {
+    session.get_header(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}

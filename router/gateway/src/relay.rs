@@ -1,0 +1,181 @@
+//! The answer out: bytes as they come, usage read on the side, the client watched all the while.
+
+use bytes::Bytes;
+use http::header;
+use kvasir_core::{ErrorKind, RequestKind, RouterError, Usage};
+use kvasir_wire::headers::{ConnectionNames, is_event_stream, passes_to_client};
+use kvasir_wire::{BodyTap, Pieces, StreamTap};
+use pingora_core::protocols::http::ServerSession;
+use pingora_http::ResponseHeader;
+
+use crate::Gateway;
+use crate::dispatch::Answer;
+use crate::leg::LegError;
+use crate::settle::Trail;
+
+/// Reads usage on the side of whatever passes.
+enum Tap {
+    /// Server-sent events.
+    Stream(Box<StreamTap>),
+    /// One JSON document.
+    Body(Box<BodyTap>),
+    /// An error answer or another media type: nothing to read.
+    Nothing,
+}
+
+/// Relays `answer` to the client.
+///
+/// # Errors
+/// When the engine's answer broke off or the client left; the caller then closes the client's connection without
+/// ending the answer, so that a cut upstream is a cut downstream.
+pub(crate) async fn relay(
+    gateway: &Gateway,
+    session: &mut ServerSession,
+    mut answer: Answer,
+    hide_usage: bool,
+    kind: RequestKind,
+    trail: &mut Trail<'_>,
+) -> Result<(), RouterError> {
+    let status = answer.header.status;
+    let streamed = is_event_stream(
+        answer
+            .header
+            .headers
+            .get(header::CONTENT_TYPE)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default(),
+    );
+    let mut tap = Tap::new(status.is_success(), streamed, kind, hide_usage);
+    let out = inbound_header(
+        gateway,
+        &answer,
+        streamed && hide_usage,
+        trail.request_id().as_str(),
+        session.is_http2(),
+    )
+    .map_err(|_| ErrorKind::BadUpstream)?;
+    session.set_write_timeout(Some(gateway.limits.stream_idle_timeout));
+    trail.answering(status.as_u16(), &answer.running.endpoint);
+    session.write_response_header(Box::new(out)).await.map_err(|_| ErrorKind::ClientGone)?;
+    let mut next = answer.first.take();
+    let mut pieces: Pieces = Pieces::new();
+    while let Some(chunk) = next {
+        tap.push(chunk, &mut pieces);
+        write(session, &mut pieces).await?;
+        next = tokio::select! {
+            biased;
+            chunk = answer.leg.chunk() => chunk.map_err(|error| broken(gateway, &error))?,
+            _ = session.read_body_or_idle(true) => return Err(ErrorKind::ClientGone.into()),
+        };
+    }
+    tap.finish(&mut pieces);
+    write(session, &mut pieces).await?;
+    session.finish_body().await.map_err(|_| ErrorKind::ClientGone)?;
+    answer.leg.release().await;
+    let read = tap.read();
+    if let Some(id) = read.response_id {
+        gateway.responses.remember(&id, &answer.running.endpoint.id, gateway.clock.now());
+    }
+    trail.relayed(read.usage, answer.running.predicted, read.error);
+    if status.is_success() && !read.error {
+        answer.running.completed(read.usage.as_ref());
+    }
+    Ok(())
+}
+
+fn broken(gateway: &Gateway, error: &LegError) -> ErrorKind {
+    match error {
+        LegError::Idle | LegError::FirstByte => ErrorKind::StreamIdle(gateway.limits.stream_idle_timeout),
+        _ => ErrorKind::StreamBroken,
+    }
+}
+
+async fn write(session: &mut ServerSession, pieces: &mut Pieces) -> Result<(), RouterError> {
+    for piece in pieces.drain(..) {
+        if !piece.is_empty() {
+            session.write_response_body(piece, false).await.map_err(|_| ErrorKind::ClientGone)?;
+        }
+    }
+    Ok(())
+}
+
+/// The answer's head as the client gets it: the engine's end-to-end headers, our request id, and the endpoint if asked.
+fn inbound_header(
+    gateway: &Gateway,
+    answer: &Answer,
+    length_may_change: bool,
+    request_id: &str,
+    http2: bool,
+) -> pingora_core::Result<ResponseHeader> {
+    let from = &answer.header;
+    let mut out = ResponseHeader::build(from.status, Some(from.headers.len() + 3))?;
+    let connection = ConnectionNames::of(&from.headers);
+    for (name, value) in &from.headers {
+        let passes = passes_to_client(name, &connection)
+            && !(length_may_change && *name == header::CONTENT_LENGTH)
+            && *name != "x-request-id";
+        if passes {
+            out.append_header(name.clone(), value.clone())?;
+        }
+    }
+    out.insert_header("x-request-id", request_id)?;
+    if gateway.headers.endpoint_header {
+        out.insert_header("x-kvasir-endpoint", answer.running.endpoint.id.to_string())?;
+    }
+    let bodyless =
+        from.status == http::StatusCode::NO_CONTENT || from.status == http::StatusCode::NOT_MODIFIED;
+    if !http2 && !bodyless && !out.headers.contains_key(header::CONTENT_LENGTH) {
+        out.insert_header(header::TRANSFER_ENCODING, "chunked")?;
+    }
+    Ok(out)
+}
+
+/// What the tap had read at the end.
+struct Reading {
+    usage: Option<Usage>,
+    response_id: Option<String>,
+    /// The engine said in the stream that it failed.
+    error: bool,
+}
+
+impl Tap {
+    fn new(success: bool, streamed: bool, kind: RequestKind, hide_usage: bool) -> Self {
+        match (success, streamed) {
+            (true, true) => Self::Stream(Box::new(StreamTap::new(kind, hide_usage))),
+            (true, false) => Self::Body(Box::new(BodyTap::new(kind))),
+            (false, _) => Self::Nothing,
+        }
+    }
+
+    fn push(&mut self, chunk: Bytes, out: &mut Pieces) {
+        match self {
+            Self::Stream(tap) => tap.push(chunk, out),
+            Self::Body(tap) => {
+                tap.push(&chunk);
+                out.push(chunk);
+            }
+            Self::Nothing => out.push(chunk),
+        }
+    }
+
+    fn finish(&mut self, out: &mut Pieces) {
+        if let Self::Stream(tap) = self {
+            tap.finish(out);
+        }
+    }
+
+    fn read(self) -> Reading {
+        match self {
+            Self::Stream(tap) => Reading {
+                usage: tap.usage(),
+                response_id: tap.response_id().map(str::to_owned),
+                error: tap.error_seen(),
+            },
+            Self::Body(mut tap) => {
+                let usage = tap.finish();
+                Reading { usage, response_id: tap.response_id().map(str::to_owned), error: false }
+            }
+            Self::Nothing => Reading { usage: None, response_id: None, error: false },
+        }
+    }
+}
