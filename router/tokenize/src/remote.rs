@@ -1,0 +1,254 @@
+//! Ids from someone else: a tokenizer service, or a pod of the model.
+
+mod answer;
+mod body;
+mod breaker;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use kvasir_core::{
+    Clock, Endpoint, EndpointDirectory, EngineKind, InferenceRequest, SideClient, SideError, SideRequest,
+    SideResponse, TokenSource, TokenizeError,
+};
+
+use crate::pool::{Lane, Pool};
+
+use breaker::Breaker;
+
+/// Tokens that an engine prefills in a second, for the budget: a large model on one accelerator.
+const PREFILL_TOKENS_PER_SECOND: u64 = 10_000;
+
+/// Bytes of a body for each token, for the budget.
+const BYTES_PER_TOKEN: u64 = 4;
+
+/// Bounds of the budget: below the first a call over the network rarely comes back, beyond the second a client
+/// notices.
+const BUDGET: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
+
+/// How long a source that says 503 is not asked again: it is loading its tokenizer.
+const LOADING_PAUSE: Duration = Duration::from_secs(5);
+
+/// Bytes of an answer beyond those that grow with the prompt.
+const ANSWER_BASE_BYTES: usize = 64 << 10;
+
+/// Bytes of an answer for each byte of the request: an id takes up to eight with its comma, and a byte of text is at
+/// most one id.
+const ANSWER_BYTES_PER_BYTE: usize = 8;
+
+/// Where the calls go.
+#[derive(Clone)]
+pub enum Remote {
+    /// A tokenizer service's base URL.
+    Service(String),
+    /// The model's pods.
+    Engine {
+        /// Who they are.
+        directory: Arc<dyn EndpointDirectory>,
+        /// Port of `/tokenize` at vLLM pods, when it is not the inference port.
+        vllm_port: Option<u16>,
+        /// The same at SGLang pods.
+        sglang_port: Option<u16>,
+    },
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Service(url) => f.debug_tuple("Service").field(url).finish(),
+            Self::Engine { vllm_port, sglang_port, .. } => f
+                .debug_struct("Engine")
+                .field("vllm_port", vllm_port)
+                .field("sglang_port", sglang_port)
+                .finish_non_exhaustive(),
+        }
+    }
+}
+
+/// One remote source of one model.
+pub struct RemoteSource {
+    remote: Remote,
+    client: Arc<dyn SideClient>,
+    breaker: Breaker,
+    turn: AtomicUsize,
+}
+
+/// How long a remote call may take: a tenth of the estimated prefill time, within bounds.
+pub fn budget(body_bytes: usize) -> Duration {
+    let tokens = body_bytes as u64 / BYTES_PER_TOKEN;
+    let prefill = Duration::from_millis(tokens * 1_000 / PREFILL_TOKENS_PER_SECOND);
+    (prefill / 10).clamp(BUDGET.0, BUDGET.1)
+}
+
+impl RemoteSource {
+    /// A source that has not been asked yet.
+    pub fn new(remote: Remote, client: Arc<dyn SideClient>, clock: Arc<dyn Clock>) -> Self {
+        Self { remote, client, breaker: Breaker::new(clock), turn: AtomicUsize::new(0) }
+    }
+
+    /// Which source it is.
+    pub fn source(&self) -> TokenSource {
+        match self.remote {
+            Remote::Service(_) => TokenSource::Service,
+            Remote::Engine { .. } => TokenSource::Engine,
+        }
+    }
+
+    /// Whether it would be asked now.
+    pub fn is_open(&self) -> bool {
+        self.breaker.allows()
+    }
+
+    /// The ids of a request's prompt.
+    ///
+    /// # Errors
+    /// Why there are none. After a failure the source is left alone for a while, and says so at once.
+    pub async fn encode(&self, request: &InferenceRequest, pool: &Pool) -> Result<Vec<u32>, TokenizeError> {
+        let Some(attempt) = self.breaker.admit() else {
+            return Err(self.failed("not asked after earlier failures"));
+        };
+        let mut targets = self.targets(request).into_iter();
+        let Some(first) = targets.next() else {
+            attempt.unused();
+            return Err(self.failed("no endpoint"));
+        };
+        // Building a body reads the client's whole body: not a task for the event loop.
+        let owned = request.clone();
+        let dialect = first.dialect;
+        let built = pool.run(Lane::of(request.body.len()), move || body::build(dialect, &owned)).await;
+        let body = match built {
+            Ok(Ok(body)) => body,
+            Ok(Err(error)) => {
+                attempt.unused();
+                return Err(error);
+            }
+            Err(_) => {
+                attempt.unused();
+                return Err(TokenizeError::QueueFull);
+            }
+        };
+        let budget = budget(request.body.len());
+        let mut answer = self.call(&first, body.clone(), budget).await;
+        if matches!(answer, Err(SideError::Connect(_)))
+            && let Some(second) = targets.find(|other| other.url != first.url && other.dialect == dialect)
+        {
+            answer = self.call(&second, body, budget).await;
+        }
+        match answer {
+            Ok(response) => self.read(&response, attempt),
+            Err(error) => {
+                attempt.failed();
+                Err(self.failed(match error {
+                    SideError::Connect(_) => "connection failed",
+                    SideError::Timeout => "timed out",
+                    SideError::TooLarge(_) => "the answer is too large",
+                    SideError::Bad(_) => "the address cannot be used",
+                }))
+            }
+        }
+    }
+
+    async fn call(&self, target: &Target, body: Bytes, timeout: Duration) -> Result<SideResponse, SideError> {
+        let max_bytes = ANSWER_BASE_BYTES + body.len().saturating_mul(ANSWER_BYTES_PER_BYTE);
+        self.client
+            .call(SideRequest {
+                method: http::Method::POST,
+                url: target.url.clone(),
+                body,
+                timeout,
+                max_bytes,
+            })
+            .await
+    }
+
+    fn read(
+        &self,
+        response: &SideResponse,
+        attempt: breaker::Attempt<'_>,
+    ) -> Result<Vec<u32>, TokenizeError> {
+        let status = response.status.as_u16();
+        match status {
+            200..=299 => match answer::ids(&response.body) {
+                Ok(ids) => {
+                    attempt.succeeded();
+                    Ok(ids)
+                }
+                Err(reason) => {
+                    attempt.failed();
+                    Err(self.failed(reason))
+                }
+            },
+            400 | 413 | 422 => {
+                attempt.succeeded();
+                Err(TokenizeError::Invalid("refused by the tokenizer"))
+            }
+            503 => {
+                attempt.paused(LOADING_PAUSE);
+                Err(self.failed("loading"))
+            }
+            _ => {
+                attempt.failed();
+                Err(TokenizeError::Remote {
+                    source_name: self.source().as_str(),
+                    reason: format!("status {status}"),
+                })
+            }
+        }
+    }
+
+    /// Who may be asked, a different one first each time.
+    fn targets(&self, request: &InferenceRequest) -> Vec<Target> {
+        match &self.remote {
+            Remote::Service(url) => {
+                vec![Target {
+                    url: format!("{}/tokenize", url.trim_end_matches('/')),
+                    dialect: EngineKind::Vllm,
+                }]
+            }
+            Remote::Engine { directory, vllm_port, sglang_port } => {
+                let endpoints = directory.endpoints_of(&request.model);
+                let first = self.turn.fetch_add(1, Ordering::Relaxed) % endpoints.len().max(1);
+                let (before, after) = endpoints.split_at(first);
+                let port = |endpoint: &Endpoint| match endpoint.engine {
+                    EngineKind::Vllm => *vllm_port,
+                    EngineKind::Sglang => *sglang_port,
+                };
+                after.iter().chain(before).map(|endpoint| Target::of(endpoint, port(endpoint))).collect()
+            }
+        }
+    }
+
+    fn failed(&self, reason: &str) -> TokenizeError {
+        TokenizeError::Remote { source_name: self.source().as_str(), reason: reason.to_owned() }
+    }
+}
+
+impl fmt::Debug for RemoteSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RemoteSource").field("source", &self.source()).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+struct Target {
+    url: String,
+    dialect: EngineKind,
+}
+
+impl Target {
+    fn of(endpoint: &Endpoint, port: Option<u16>) -> Self {
+        let address = &endpoint.address;
+        let url = match port {
+            None => format!("{}/tokenize", address.url()),
+            Some(port) if address.host.contains(':') => format!("http://[{}]:{port}/tokenize", address.host),
+            Some(port) => format!("http://{}:{port}/tokenize", address.host),
+        };
+        Self { url, dialect: endpoint.engine }
+    }
+}
+
+#[cfg(test)]
+mod tests;
