@@ -31,8 +31,8 @@ use report::Rows;
 const USERS: u32 = 32;
 const TURNS: u32 = 8;
 const SYSTEM_PROMPTS: u32 = 4;
-const SYSTEM_TOKENS: u32 = 1_200;
-const TURN_TOKENS: u32 = 240;
+const SYSTEM_TOKENS: u32 = 800;
+const TURN_TOKENS: u32 = 320;
 const ANSWER_TOKENS: u32 = 48;
 
 /// Show what KV-aware routing does: simulated engines, one workload, three routers, one table.

@@ -13,6 +13,10 @@ use crate::house::Furniture;
 /// What a decoding request costs the one in front of it, in prefill tokens: with one prompt at a time almost nothing.
 const DECODE_WEIGHT: f64 = 1.0;
 
+/// How much more a token computed now weighs than one that waits: a prefix that is not computed again stays free for
+/// later turns. The same trade-off as `prefill-cost` makes, so that the two rows differ in knowledge alone.
+const UNCACHED_WEIGHT: f64 = 1.5;
+
 /// The engines behind the candidates, found by URL.
 #[derive(Clone)]
 struct Engines(Arc<Vec<(String, Arc<Engine>)>>);
@@ -99,7 +103,7 @@ impl Scorer for TrueCost {
                     .max(candidate.load.prefill_tokens as f64);
                 let uncached =
                     f64::from(cycle.prompt_tokens - cycle.reusable_tokens(index).min(cycle.prompt_tokens));
-                Some((index, uncached + queued + DECODE_WEIGHT * backlog.decoding as f64))
+                Some((index, UNCACHED_WEIGHT * uncached + queued + DECODE_WEIGHT * backlog.decoding as f64))
             })
             .collect();
         let worst = costs.iter().map(|(_, cost)| *cost).fold(1.0, f64::max);
