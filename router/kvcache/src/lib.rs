@@ -1,1 +1,19 @@
 //! Tokens to block hashes, the block index, and engine KV events.
+//!
+//! Events come in by [`follow`](fn@follow), are read by [`event`], and end in the [`Index`], which answers who holds how
+//! much of a prompt from memory. Requests meet them there by the chained hashes of [`hash`]. What was sent where
+//! is entered by [`Placements`] until events say more.
+
+pub mod discover;
+pub mod event;
+pub mod follow;
+pub mod hash;
+pub mod index;
+pub mod placements;
+
+pub use discover::parse_kv_event_sources;
+pub use event::Batch;
+pub use follow::{FollowerStatus, KvEventsSource, follow};
+pub use hash::{chain, kthena_block_hash};
+pub use index::{Index, OwnerStats};
+pub use placements::Placements;
