@@ -176,24 +176,21 @@ def probe(args, router, engines, api, requests, prefix=19400):
         sys.exit(f"probe: {done.stdout}\n{done.stderr}")
 
 
-def summary(report):
-    phase = report["phases"][0] if "phases" in report else report["sequential"]
-    lines = phase["requests"]
-    engines = [line.get("engine") or line.get("endpoint") for line in lines]
-    cached = [line.get("cached_tokens") for line in lines]
-    return engines, cached, phase.get("verdict", report.get("verdict"))
-
-
 def probes(args, report, engines, name, flags, expect, requests=4):
     """The probe in chat and completions form through a router with these flags."""
     with Router(args, engines, *flags) as router:
         for api in ("chat", "completions"):
-            engines_seen, cached, verdict = summary(probe(args, router, engines, api, requests))
-            figures = f"engines {engines_seen}, cached {cached}, {verdict}"
+            phase = probe(args, router, engines, api, requests)["sequential"]
+            lines = phase["requests"]
+            served = [line["engine"] for line in lines]
+            cached = [line["cached_tokens"] or 0 for line in lines]
+            shared = [line["shared_tokens"] or 1 for line in lines]
+            figures = f"engines {served}, cached {cached} of {shared[0]} shared, {phase['verdict']}"
             if expect == "pinned":
-                passed = len(set(engines_seen)) == 1 and all((tokens or 0) >= 0.95 * 19400 for tokens in cached[1:])
+                enough = all(hit >= 0.95 * of for hit, of in zip(cached[1:], shared[1:]))
+                passed = len(set(served)) == 1 and None not in served and enough
             else:
-                passed = len(set(engines_seen)) > 1
+                passed = len(set(served)) > 1
             report.check(f"{name}, {api}", passed, figures)
 
 

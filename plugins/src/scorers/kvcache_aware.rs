@@ -104,7 +104,7 @@ mod tests {
     }
 
     fn hit(tokens: u32) -> PrefixHit {
-        PrefixHit { tokens, predicted_tokens: 0, completeness: Some(Completeness::Exact) }
+        PrefixHit { tokens, predicted_tokens: 0, block_tokens: 16, completeness: Some(Completeness::Exact) }
     }
 
     fn gathered(blocks: u64, tokens: &[u32]) -> CycleState {

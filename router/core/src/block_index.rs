@@ -13,6 +13,8 @@ pub struct PrefixHit {
     pub tokens: u32,
     /// The part of `tokens` that rests on our own predictions only (placements not yet confirmed by events).
     pub predicted_tokens: u32,
+    /// Tokens in one of the owner's blocks; 0 when not known.
+    pub block_tokens: u32,
     /// How far the owner's content is known; `None` for an owner the index has never heard of.
     pub completeness: Option<Completeness>,
 }

@@ -73,8 +73,44 @@ impl CycleState {
             return 0;
         }
         let Some(hit) = self.hits.get(index) else { return 0 };
-        let block = self.chains.first().map_or(1, |chain| chain.block_size.tokens()) as u32;
+        let block = hit.block_tokens.max(1);
         let most = self.prompt_tokens.saturating_sub(1) / block * block;
         hit.tokens.min(most)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::request::{Prompt, RequestKind};
+
+    #[test]
+    fn credit_never_covers_the_last_token_and_counts_whole_blocks_of_the_owner() {
+        let request = InferenceRequest {
+            id: "r".into(),
+            kind: RequestKind::Chat,
+            requested_model: "m".into(),
+            model: "m".into(),
+            adapter: None,
+            stream: false,
+            prompt: Prompt::None,
+            cache_salt: None,
+            skips_cache: false,
+            max_tokens: None,
+            body: Bytes::new(),
+        };
+        let mut cycle = CycleState::new(&request);
+        let hit = |tokens, block_tokens| PrefixHit { tokens, block_tokens, ..PrefixHit::default() };
+        cycle.hits = vec![hit(64, 16), hit(64, 32), hit(32, 32), hit(0, 0)];
+        for (prompt_tokens, credit) in [(64, [48, 32, 32, 0]), (65, [64, 64, 32, 0]), (40, [32, 32, 32, 0])] {
+            cycle.prompt_tokens = prompt_tokens;
+            let got: Vec<u32> = (0..4).map(|index| cycle.reusable_tokens(index)).collect();
+            assert_eq!(got, credit, "{prompt_tokens} tokens");
+        }
+        cycle.skips_cache = true;
+        assert_eq!(cycle.reusable_tokens(0), 0);
+        assert_eq!(cycle.reusable_tokens(9), 0);
     }
 }

@@ -119,7 +119,9 @@ fn cycle(count: u32) -> CycleState {
     let mut cycle = CycleState::new(&request);
     cycle.prompt_tokens = 20_000;
     cycle.chains.push(BlockChain { block_size: BlockSize::DEFAULT, hashes: Arc::new([]) });
-    cycle.hits = (0..count).map(|index| PrefixHit { tokens: index * 16, ..PrefixHit::default() }).collect();
+    cycle.hits = (0..count)
+        .map(|index| PrefixHit { tokens: index * 16, block_tokens: 16, ..PrefixHit::default() })
+        .collect();
     cycle
 }
 

@@ -10,7 +10,10 @@ fn asking(prompt_tokens: u32, held: &[u32]) -> CycleState {
     let mut cycle = cycle();
     cycle.prompt_tokens = prompt_tokens;
     cycle.chains.push(BlockChain { block_size: BlockSize::DEFAULT, hashes: [].into() });
-    cycle.hits = held.iter().map(|tokens| PrefixHit { tokens: *tokens, ..PrefixHit::default() }).collect();
+    cycle.hits = held
+        .iter()
+        .map(|tokens| PrefixHit { tokens: *tokens, block_tokens: 16, ..PrefixHit::default() })
+        .collect();
     cycle
 }
 

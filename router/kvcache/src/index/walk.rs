@@ -42,6 +42,7 @@ impl Walker {
         PrefixHit {
             tokens: self.run.saturating_mul(block),
             predicted_tokens: self.predicted.saturating_mul(block),
+            block_tokens: block,
             completeness: Some(self.completeness),
         }
     }
