@@ -12,6 +12,7 @@ use kvasir_settings::flags::RouterArgs;
 
 use crate::demo::DemoArgs;
 use crate::explain::ExplainArgs;
+use crate::tokens::TokensArgs;
 
 /// KV-aware smart inference router.
 #[derive(Debug, Parser)]
@@ -33,6 +34,8 @@ pub enum Command {
     Probe(Box<ProbeArgs>),
     /// Print why a request went where it went
     Explain(ExplainArgs),
+    /// Check a tokenizer directory against an engine, or print the ids it gives
+    Tokens(TokensArgs),
     /// Fake vLLM or SGLang engines that keep a KV cache and publish events
     MockEngine(Box<MockEngineArgs>),
 }
@@ -71,6 +74,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Demo(args) => crate::demo::run(args),
         Command::Probe(args) => crate::router::on_runtime(0, |stop| kvasir_probe::run(*args, stop)),
         Command::Explain(args) => crate::router::on_runtime(1, |_| crate::explain::run(args)),
+        Command::Tokens(args) => crate::tokens::run(args),
         Command::MockEngine(args) => {
             crate::router::on_runtime(0, |stop| kvasir_mock_engine::run(*args, stop))
                 .map(|()| ExitCode::SUCCESS)

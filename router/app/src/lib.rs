@@ -8,3 +8,4 @@ pub mod house;
 pub mod knowledge;
 pub mod router;
 pub mod signals;
+pub mod tokens;

@@ -104,5 +104,8 @@ pub async fn serve(
     opened(Running { addresses, gateway });
     let served = serving.await.context("the listeners failed")?;
     learning_stop.cancel();
+    if let Some(log) = &house.gateway.access_log {
+        log.flush();
+    }
     Ok(served)
 }

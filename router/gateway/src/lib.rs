@@ -5,6 +5,7 @@
 
 pub mod admin;
 mod buffers;
+mod connection;
 mod dispatch;
 mod dns;
 pub mod explain;

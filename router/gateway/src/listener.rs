@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use pingora_core::apps::ServerApp;
 use pingora_core::protocols::Stream;
-use pingora_core::protocols::l4::stream::Stream as TcpConnection;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -15,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Gateway;
 use crate::admin::Admin;
+use crate::connection::Connection;
 use crate::page::MetricsPage;
 use crate::service::Service;
 
@@ -92,19 +92,23 @@ impl Doors {
         let (shutdown, watch) = watch::channel(false);
         let side = CancellationToken::new();
         let accepting = CancellationToken::new();
+        let silence = gateway.limits.header_timeout;
         let inference = accept(
             self.inference,
             Arc::new(Service::new(Arc::clone(&gateway))),
+            silence,
             watch.clone(),
             accepting.clone(),
         );
         let metrics = accept(
             self.metrics,
             Arc::new(MetricsPage::new(Arc::clone(&gateway))),
+            silence,
             watch.clone(),
             side.clone(),
         );
-        let admin = accept(self.admin, Arc::new(Admin::new(Arc::clone(&gateway))), watch, side.clone());
+        let admin =
+            accept(self.admin, Arc::new(Admin::new(Arc::clone(&gateway))), silence, watch, side.clone());
         stop.cancelled().await;
         gateway.readiness.start_draining();
         tokio::select! {
@@ -130,6 +134,7 @@ impl Doors {
 fn accept<A>(
     listener: TcpListener,
     app: Arc<A>,
+    silence: Duration,
     shutdown: watch::Receiver<bool>,
     stop: CancellationToken,
 ) -> JoinHandle<()>
@@ -145,7 +150,7 @@ where
             };
             match accepted {
                 Ok((stream, _)) => {
-                    tokio::spawn(converse(Arc::clone(&app), stream, shutdown.clone()));
+                    tokio::spawn(converse(Arc::clone(&app), stream, silence, shutdown.clone()));
                 }
                 Err(error) if is_about_one_connection(&error) => {}
                 Err(error) => {
@@ -168,13 +173,14 @@ fn is_about_one_connection(error: &io::Error) -> bool {
 async fn converse<A: ServerApp + Send + Sync>(
     app: Arc<A>,
     stream: TcpStream,
+    silence: Duration,
     shutdown: watch::Receiver<bool>,
 ) {
     // Small events must leave at once: without this, Nagle holds each back until the one before is acknowledged.
     if stream.set_nodelay(true).is_err() {
         return;
     }
-    let mut next: Option<Stream> = Some(Box::new(TcpConnection::from(stream)));
+    let mut next: Option<Stream> = Some(Box::new(Connection::new(stream, silence)));
     while let Some(stream) = next {
         next = app.process_new(stream, &shutdown).await;
     }

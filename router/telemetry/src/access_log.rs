@@ -2,12 +2,20 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, BufWriter, Write};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::Arc;
+use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use prometheus::IntCounter;
 use serde::Serialize;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
+
+/// How long records are gathered before they are written together.
+const GATHER: Duration = Duration::from_millis(10);
+
+/// How long the end of the process waits for a slow output.
+const LONGEST_FLUSH: Duration = Duration::from_secs(2);
 
 /// Lines that may wait for a slow output; more are dropped and counted rather than delaying requests.
 const QUEUE_LINES: usize = 16_384;
@@ -185,8 +193,24 @@ fn clean(value: &str) -> std::borrow::Cow<'_, str> {
 /// Hands records to a thread of its own.
 #[derive(Clone, Debug)]
 pub struct AccessLogger {
-    lines: SyncSender<AccessRecord>,
+    shared: Arc<Shared>,
     dropped: IntCounter,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    /// Told when the queue stops being empty, and when it closes.
+    filled: Condvar,
+    /// Told when everything is written.
+    written: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    records: Vec<AccessRecord>,
+    writing: bool,
+    closed: bool,
 }
 
 impl AccessLogger {
@@ -200,34 +224,71 @@ impl AccessLogger {
             "stderr" => Box::new(io::stderr()),
             path => Box::new(OpenOptions::new().append(true).create(true).open(path)?),
         };
-        let (lines, queue) = sync_channel(QUEUE_LINES);
+        let shared = Arc::new(Shared::default());
+        let source = Arc::clone(&shared);
         std::thread::Builder::new()
             .name("access-log".to_owned())
-            .spawn(move || write_lines(&queue, writer, json))?;
-        Ok(Self { lines, dropped })
+            .spawn(move || write_lines(&source, writer, json))?;
+        Ok(Self { shared, dropped })
     }
 
     /// Queues one record; drops and counts it when the output cannot keep up.
     pub fn log(&self, record: AccessRecord) {
-        if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) = self.lines.try_send(record) {
+        let mut queue = self.shared.queue.lock();
+        if queue.records.len() >= QUEUE_LINES || queue.closed {
+            drop(queue);
             self.dropped.inc();
+            return;
+        }
+        queue.records.push(record);
+        let first = queue.records.len() == 1;
+        drop(queue);
+        if first {
+            self.shared.filled.notify_one();
+        }
+    }
+
+    /// Waits until what was queued is written; for the end of the process.
+    pub fn flush(&self) {
+        let mut queue = self.shared.queue.lock();
+        queue.closed = true;
+        self.shared.filled.notify_one();
+        while !queue.records.is_empty() || queue.writing {
+            if self.shared.written.wait_for(&mut queue, LONGEST_FLUSH).timed_out() {
+                return;
+            }
         }
     }
 }
 
-/// Formats and writes until every sender is gone; flushes whenever the queue runs empty.
-fn write_lines(queue: &Receiver<AccessRecord>, writer: Box<dyn Write + Send>, json: bool) {
+/// Formats and writes until the queue is closed. Under load it wakes a hundred times a second, not for each record: a
+/// wake-up costs a request more than the rest of its log line.
+fn write_lines(shared: &Shared, writer: Box<dyn Write + Send>, json: bool) {
     let mut out = BufWriter::with_capacity(64 * 1024, writer);
-    while let Ok(first) = queue.recv() {
-        let mut next = Some(first);
-        while let Some(record) = next {
-            let line = if json { record.to_json() } else { record.to_text() };
-            if writeln!(out, "{line}").is_err() {
-                return;
-            }
-            next = queue.try_recv().ok();
+    let mut batch = Vec::new();
+    loop {
+        let mut queue = shared.queue.lock();
+        while queue.records.is_empty() && !queue.closed {
+            shared.filled.wait(&mut queue);
         }
-        if out.flush().is_err() {
+        if !queue.closed {
+            // Told early only when the queue closes.
+            shared.filled.wait_for(&mut queue, GATHER);
+        }
+        std::mem::swap(&mut queue.records, &mut batch);
+        queue.writing = true;
+        drop(queue);
+        for record in batch.drain(..) {
+            let line = if json { record.to_json() } else { record.to_text() };
+            // An output that is gone (a closed pipe) must not stop the router.
+            let _ = writeln!(out, "{line}");
+        }
+        let _ = out.flush();
+        let mut queue = shared.queue.lock();
+        queue.writing = false;
+        let finished = queue.closed && queue.records.is_empty();
+        shared.written.notify_all();
+        if finished {
             return;
         }
     }
@@ -293,13 +354,14 @@ mod tests {
         let path = std::env::temp_dir().join(format!("kvasir-access-{}.log", std::process::id()));
         let dropped = IntCounter::new("d", "d").unwrap();
         let logger = AccessLogger::start(&path.to_string_lossy(), true, dropped.clone()).unwrap();
-        logger.log(record());
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
-        while std::fs::read_to_string(&path).unwrap_or_default().lines().count() < 1 {
-            assert!(std::time::Instant::now() < deadline, "the line never came");
-            std::thread::yield_now();
+        for _ in 0..3 {
+            logger.log(record());
         }
+        logger.flush();
+        assert_eq!(std::fs::read_to_string(&path).unwrap_or_default().lines().count(), 3);
         assert_eq!(dropped.get(), 0);
+        logger.log(record());
+        assert_eq!(dropped.get(), 1, "a closed log counts what it drops");
         let _ = std::fs::remove_file(&path);
     }
 }
