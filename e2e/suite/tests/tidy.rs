@@ -23,6 +23,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("kvasir-scheduler", 2),
     ("kvasir-plugins", 2),
     ("kvasir-gateway", 3),
+    ("kvasir-tokenizer-service", 4),
     ("kvasir-mock-engine", 4),
     ("kvasir-probe", 4),
     ("kvasir-bench", 4),
