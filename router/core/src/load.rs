@@ -9,6 +9,8 @@ use crate::ids::EndpointId;
 pub struct InFlightCost {
     /// Prompt tokens that the endpoint has to prefill (prompt minus what it holds).
     pub prefill_tokens: u32,
+    /// Leading prompt tokens that the decision found there by events, predictions apart; 0 when nothing was looked up.
+    pub confirmed_tokens: u32,
 }
 
 /// One endpoint's numbers, frozen for one decision.

@@ -48,7 +48,7 @@ pub(crate) struct Running {
 impl Running {
     fn begin(gateway: &Gateway, placed: &Placed, index: usize, endpoint: &Arc<Endpoint>) -> Self {
         let predicted = placed.cycle.reusable_tokens(index);
-        let cost = InFlightCost { prefill_tokens: placed.cycle.prompt_tokens.saturating_sub(predicted) };
+        let cost = cost_of(&placed.cycle, index, predicted);
         gateway.scheduler.dispatched(&placed.cycle, endpoint, cost);
         Self {
             endpoint: Arc::clone(endpoint),
@@ -69,6 +69,15 @@ impl Running {
     pub(crate) fn completed(mut self, usage: Option<&kvasir_core::Usage>) {
         self.settled = true;
         self.scheduler.completed(&self.cycle, &self.endpoint, usage);
+    }
+}
+
+/// What the request costs candidate `index`, of which `reusable` prompt tokens are there already.
+fn cost_of(cycle: &CycleState, index: usize, reusable: u32) -> InFlightCost {
+    let hit = cycle.hits.get(index).copied().unwrap_or_default();
+    InFlightCost {
+        prefill_tokens: cycle.prompt_tokens.saturating_sub(reusable),
+        confirmed_tokens: hit.tokens.saturating_sub(hit.predicted_tokens),
     }
 }
 

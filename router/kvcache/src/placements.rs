@@ -78,8 +78,9 @@ impl Plugin for Placements {
 }
 
 impl PlacementObserver for Placements {
-    fn dispatched(&self, cycle: &CycleState, endpoint: &Endpoint, _cost: InFlightCost) {
-        let Some(prediction) = self.index.predict(endpoint.slot, &cycle.chains, self.lifetime) else {
+    fn dispatched(&self, cycle: &CycleState, endpoint: &Endpoint, cost: InFlightCost) {
+        let walked = cost.confirmed_tokens;
+        let Some(prediction) = self.index.predict(endpoint.slot, &cycle.chains, self.lifetime, walked) else {
             return;
         };
         let mut running = self.running.lock();
@@ -107,7 +108,7 @@ impl PlacementObserver for Placements {
         }
         // The engine frees a request's blocks when it ends, so this is their last use; and whatever it had lost,
         // it has computed now.
-        self.index.predict(endpoint.slot, &cycle.chains, self.lifetime);
+        self.index.predict(endpoint.slot, &cycle.chains, self.lifetime, 0);
     }
 
     fn failed(&self, cycle: &CycleState, endpoint: &Endpoint) {

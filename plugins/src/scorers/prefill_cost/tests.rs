@@ -160,7 +160,11 @@ fn the_typical_request_is_learned_from_our_own() {
     let cycle = asking(1100, &[1008, 0]);
     assert_eq!(choose(&scorer, &cycle, &pool, 1), 1);
     for _ in 0..500 {
-        scorer.dispatched(&cycle, &endpoint(0), InFlightCost { prefill_tokens: 10 });
+        scorer.dispatched(
+            &cycle,
+            &endpoint(0),
+            InFlightCost { prefill_tokens: 10, ..InFlightCost::default() },
+        );
     }
     assert!((scorer.typical_tokens() - 10.0).abs() < 1.0, "{}", scorer.typical_tokens());
     assert_eq!(choose(&scorer, &cycle, &pool, 1), 0);

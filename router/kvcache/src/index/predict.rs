@@ -45,12 +45,24 @@ impl Index {
     /// Enters the prompt's blocks at an owner that a request is being sent to. For an owner with events they end
     /// after `lifetime` unless events confirm them; for one without they stay, the least recently used leaving
     /// when the engine's capacity is reached. `None` when the owner or a chain of its block size is missing.
-    pub fn predict(&self, slot: OwnerSlot, chains: &[BlockChain], lifetime: Duration) -> Option<Prediction> {
+    ///
+    /// `walked` is how many leading tokens the decision has just found at an owner with events: they are not looked
+    /// up and entered again, which for the next turn of a long conversation is nearly all of it. 0 looks.
+    pub fn predict(
+        &self,
+        slot: OwnerSlot,
+        chains: &[BlockChain],
+        lifetime: Duration,
+        walked: u32,
+    ) -> Option<Prediction> {
         let directory = self.directory.load();
         let owner = directory.owner(slot)?;
         let chain = chains.iter().find(|chain| chain.block_size == owner.size())?;
         let short_lived = owner.completeness() != Completeness::Approximate;
-        let (confirmed, held_before) = held(owner, chain);
+        let (confirmed, held_before) = match walked as usize / chain.block_size.tokens() {
+            blocks if short_lived && blocks > 0 => (blocks, blocks),
+            _ => held(owner, chain),
+        };
         let mut predictions = owner.predictions.lock();
         if predictions.gone {
             return None;

@@ -187,6 +187,18 @@ fn a_repeated_placement_lasts_longer() {
 }
 
 #[test]
+fn what_the_decision_has_just_found_is_not_entered_again() {
+    let index = Arc::new(exact_index(1));
+    let placements = Placements::new(Arc::clone(&index), DEFAULT_LIFETIME);
+    store(&index, 0, &[1, 2], None, &range(1, 32), 16);
+    let found = InFlightCost { confirmed_tokens: 32, ..InFlightCost::default() };
+    placements.dispatched(&cycle(&index, "a", &range(1, 64)), &endpoint(0), found);
+    assert_eq!((stats(&index, 0).predicted_blocks, hit(&index, 0, &range(1, 64))), (2, (64, 32)));
+    placements.failed(&cycle(&index, "a", &range(1, 64)), &endpoint(0));
+    assert_eq!((stats(&index, 0).predicted_blocks, hit(&index, 0, &range(1, 64))), (0, (32, 0)));
+}
+
+#[test]
 fn an_eviction_or_a_clear_ends_a_prediction() {
     let index = Arc::new(exact_index(1));
     let placements = Placements::new(Arc::clone(&index), DEFAULT_LIFETIME);

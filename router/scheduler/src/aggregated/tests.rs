@@ -121,7 +121,11 @@ fn observers_hear_of_every_attempt() {
     let observers = diaries.iter().map(|diary| Arc::clone(diary) as Arc<dyn PlacementObserver>).collect();
     let scheduler = scheduler(Arc::new(ByHits), Needs::NONE, observers);
     let cycle = cycle();
-    scheduler.dispatched(&cycle, &endpoint(0), InFlightCost { prefill_tokens: 12 });
+    scheduler.dispatched(
+        &cycle,
+        &endpoint(0),
+        InFlightCost { prefill_tokens: 12, ..InFlightCost::default() },
+    );
     scheduler.failed(&cycle, &endpoint(0));
     scheduler.completed(&cycle, &endpoint(1), Some(&Usage { prompt_tokens: 9, ..Usage::default() }));
     for diary in diaries {

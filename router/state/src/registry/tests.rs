@@ -243,7 +243,10 @@ fn statuses_say_it_all() {
     eject(&state, "b");
     state.drain("default/c:8000", true);
     state.set_asleep(&id("d"), true);
-    let running = state.begin(&state.endpoint(&id("a")).expect("a"), InFlightCost { prefill_tokens: 9 });
+    let running = state.begin(
+        &state.endpoint(&id("a")).expect("a"),
+        InFlightCost { prefill_tokens: 9, ..InFlightCost::default() },
+    );
     let statuses = state.endpoints();
     let short: Vec<_> =
         statuses.iter().map(|status| (&*status.id.pod, status.health, status.available)).collect();

@@ -71,14 +71,15 @@ pub fn normalise(
     for message in messages {
         let message = message.as_map().ok_or(TokenizeError::Invalid("a message is no object"))?;
         let role = message.get("role").and_then(Json::as_text).ok_or(TokenizeError::Invalid("no role"))?;
+        let mut read = read(message, role, format)?;
         if demote(role) {
             merge = true;
-            out.push(read(message, &"system".into(), format)?);
-        } else {
-            out.push(read(message, role, format)?);
+            read.role = "system".into();
+            read.rest.retain(|(name, _)| &**name != "tools");
         }
+        out.push(read);
     }
-    if merge { merge_system(out) } else { Ok(out) }
+    Ok(if merge { merge_system(out) } else { out })
 }
 
 fn read(message: &Object, role: &Arc<str>, format: ContentFormat) -> Result<Message, TokenizeError> {
@@ -201,29 +202,23 @@ fn parse_arguments(text: &str) -> Result<Json, TokenizeError> {
     }
 }
 
-/// With a developer message demoted, all system messages become one at the front, with a blank line between them.
-fn merge_system(messages: Vec<Message>) -> Result<Vec<Message>, TokenizeError> {
-    let (system, mut others): (Vec<_>, Vec<_>) =
-        messages.into_iter().partition(|message| &*message.role == "system");
-    let merged = match <[Message; 1]>::try_from(system) {
-        Ok([only]) => only,
-        Err(several) => {
-            let texts = several
-                .into_iter()
-                .map(|message| match message.content {
-                    Content::Text(text) if !text.is_empty() => Ok(text),
-                    Content::Text(_) | Content::Parts(_) => {
-                        Err(TokenizeError::Inexact("system messages that are merged"))
-                    }
-                })
-                .collect::<Result<Vec<_>, _>>()?;
-            Message {
-                role: "system".into(),
-                content: Content::Text(texts.join("\n\n").into()),
-                rest: Vec::new(),
-            }
-        }
-    };
-    others.insert(0, merged);
-    Ok(others)
+/// With a developer message demoted, all system messages become one text at the front, with a blank line between them.
+/// A lone one that is at the front already stays as it is, parts and all.
+fn merge_system(messages: Vec<Message>) -> Vec<Message> {
+    let is_system = |message: &Message| &*message.role == "system";
+    if !messages.iter().skip(1).any(is_system) {
+        return messages;
+    }
+    let (system, mut others): (Vec<_>, Vec<_>) = messages.into_iter().partition(is_system);
+    let texts: Vec<Arc<str>> = system
+        .into_iter()
+        .map(|message| match message.content {
+            Content::Text(text) => text,
+            Content::Parts(parts) => parts.join("\n").into(),
+        })
+        .filter(|text| !text.is_empty())
+        .collect();
+    let content = Content::Text(texts.join("\n\n").into());
+    others.insert(0, Message { role: "system".into(), content, rest: Vec::new() });
+    others
 }

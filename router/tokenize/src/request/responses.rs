@@ -49,7 +49,9 @@ pub fn read(body: &Object) -> Result<ChatCall, TokenizeError> {
         arguments: chat::arguments(body, effort, None)?,
         add_generation_prompt: true,
         continue_final_message: false,
-        add_special_tokens: false,
+        // This API has no such field, and the engine's default for it is not that of chats: a template that prints BOS
+        // gives two of them.
+        add_special_tokens: true,
     })
 }
 

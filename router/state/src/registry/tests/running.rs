@@ -10,7 +10,7 @@ use super::*;
 const PODS: [&str; 5] = ["a", "b", "c", "d", "e"];
 
 fn cost(prefill_tokens: u32) -> InFlightCost {
-    InFlightCost { prefill_tokens }
+    InFlightCost { prefill_tokens, ..InFlightCost::default() }
 }
 
 fn fail(state: &State, pod: &str, attempt: Attempt, times: usize) {
