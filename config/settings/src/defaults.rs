@@ -43,8 +43,8 @@ pub const POOL_SIZE: &str = "256";
 pub const SCRAPE_INTERVAL: &str = "1s";
 /// One worker for each core.
 pub const THREADS: &str = "0";
-/// About 10 MB of decision records.
-pub const DECISION_RING: &str = "4096";
+/// About 10 MB of decision records with four endpoints each.
+pub const DECISION_RING: &str = "2048";
 /// kthena's drain time-out.
 pub const DRAIN_TIMEOUT: &str = "5m";
 /// Load balancers need a few seconds to notice a readiness that fails.
@@ -113,7 +113,7 @@ impl Default for Settings {
             scrape_interval: Duration::from_secs(1),
             access_log: AccessLog::default(),
             threads: 0,
-            decision_ring: 4096,
+            decision_ring: 2048,
             drain_timeout: Duration::from_secs(300),
             drain_settle: Duration::from_secs(3),
             warnings: Vec::new(),
