@@ -1,6 +1,6 @@
 //! What the router learns by itself beside the requests: event sources, event streams, loads, capacities.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use kvasir_settings::Settings;
 use kvasir_settings::resolved::{EndpointSettings, KvEventsSettings};
 use kvasir_state::{Attempt, State};
 use kvasir_upstream::{Discovery, ScrapeOptions, ScrapeTarget, Scraper, discover};
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -75,12 +76,18 @@ pub fn start(house: &House, settings: &Settings, stop: &CancellationToken) -> Le
     let state = Arc::clone(&gateway.state);
     let asleep = Arc::clone(&gateway.state);
     let slept = Arc::clone(&gateway.index);
+    let sleepers = Mutex::new(HashSet::new());
     let options = ScrapeOptions {
         interval: settings.scrape_interval,
         // A sleeping engine has given its cache up without an event (fault case KVE-08).
         on_sleep: Some(Arc::new(move |endpoint, sleeping| {
             asleep.set_asleep(endpoint, sleeping);
-            if sleeping && let Some(endpoint) = asleep.endpoint(endpoint) {
+            let mut sleepers = sleepers.lock();
+            if !sleeping {
+                sleepers.remove(endpoint);
+            } else if sleepers.insert(endpoint.clone())
+                && let Some(endpoint) = asleep.endpoint(endpoint)
+            {
                 slept.reset(endpoint.slot);
             }
         })),

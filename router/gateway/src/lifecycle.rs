@@ -61,11 +61,15 @@ async fn infer(
     let ended = walk(gateway, session, kind, stored, &mut trail).await;
     let Err(error) = ended else { return Ending::Whole };
     trail.failed(&error);
-    if session.response_written().is_some() || error.kind == ErrorKind::ClientGone {
+    let begun = session.response_written().is_some_and(|header| !header.status.is_informational());
+    if begun || error.kind == ErrorKind::ClientGone {
         return Ending::Cut;
     }
     match reply::send_error(session, &error, trail.request_id().as_str()).await {
-        Ok(()) => Ending::Whole,
+        Ok(()) => {
+            read::let_the_client_finish(session).await;
+            Ending::Whole
+        }
         Err(_) => Ending::Cut,
     }
 }

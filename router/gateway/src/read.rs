@@ -1,6 +1,7 @@
 //! The body in: bounded, decoded, scanned once.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::header;
@@ -12,6 +13,13 @@ use pingora_core::protocols::http::ServerSession;
 
 use crate::Gateway;
 use crate::buffers::HeldBytes;
+
+/// How long, and how much, is read after an early answer.
+const LINGER: Duration = Duration::from_secs(2);
+const LINGER_BYTES: usize = 256 << 20;
+
+/// How far ahead of what has arrived a buffer is made: announced lengths are promises.
+const GROWTH: usize = 16;
 
 /// A body, read to its end.
 #[derive(Debug)]
@@ -108,15 +116,13 @@ pub(crate) fn parse(
 /// Reads the whole body within the limits and undoes its content encoding.
 pub(crate) async fn body(gateway: &Gateway, session: &mut ServerSession) -> Result<Received, RouterError> {
     let limit = gateway.limits.max_body_bytes;
-    expect(session).await?;
     let announced = announced_length(session)?;
     if announced.is_some_and(|length| length > limit) {
         return Err(ErrorKind::BodyTooLarge { limit }.into());
     }
+    expect(session).await?;
+    // Bytes count when they are here: a client that announces much and sends nothing takes nobody's place.
     let mut held = HeldBytes::default();
-    if let Some(length) = announced {
-        gateway.buffers.cover(&mut held, length).await?;
-    }
     session.set_read_timeout(Some(gateway.limits.body_timeout));
     let mut first = Bytes::new();
     let mut rest: Option<BytesMut> = None;
@@ -136,14 +142,13 @@ pub(crate) async fn body(gateway: &Gateway, session: &mut ServerSession) -> Resu
         if so_far > limit {
             return Err(ErrorKind::BodyTooLarge { limit }.into());
         }
-        if announced.is_none() {
-            gateway.buffers.cover(&mut held, so_far).await?;
-        }
+        gateway.buffers.cover(&mut held, so_far).await?;
         match &mut rest {
             Some(buffer) => buffer.extend_from_slice(&chunk),
             None if first.is_empty() => first = chunk,
             None => {
-                let mut buffer = BytesMut::with_capacity(announced.unwrap_or(so_far * 2));
+                let room = announced.unwrap_or(so_far * 2).min(so_far * GROWTH);
+                let mut buffer = BytesMut::with_capacity(room);
                 buffer.extend_from_slice(&first);
                 buffer.extend_from_slice(&chunk);
                 rest = Some(buffer);
@@ -162,6 +167,25 @@ pub(crate) async fn body(gateway: &Gateway, session: &mut ServerSession) -> Resu
     })?;
     gateway.buffers.cover(&mut held, body.len()).await?;
     Ok(Received { body, decoded: true, _held: held })
+}
+
+/// Reads on for a moment after an early answer: closing under a client that is still sending would reset the
+/// connection, and the client would never see why.
+pub(crate) async fn let_the_client_finish(session: &mut ServerSession) {
+    // A client that waits to be told to go on sends nothing after an error.
+    if session.is_body_done() || session.get_header(&header::EXPECT).is_some() {
+        return;
+    }
+    let reading = async {
+        let mut read = 0;
+        while let Ok(Some(chunk)) = session.read_request_body().await {
+            read += chunk.len();
+            if read > LINGER_BYTES {
+                return;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(LINGER, reading).await;
 }
 
 /// Answers `Expect: 100-continue`, so that the client sends its body; refuses other expectations.

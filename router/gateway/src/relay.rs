@@ -46,14 +46,14 @@ pub(crate) async fn relay(
             .unwrap_or_default(),
     );
     let mut tap = Tap::new(status.is_success(), streamed, kind, hide_usage);
-    let out = inbound_header(
-        gateway,
-        &answer,
-        streamed && hide_usage,
-        trail.request_id().as_str(),
-        session.is_http2(),
-    )
-    .map_err(|_| ErrorKind::BadUpstream)?;
+    // HTTP/2 frames by itself; HTTP/1.0 knows no chunks, so the end of the connection ends the answer.
+    let version = session.req_header().version;
+    let chunks = version == http::Version::HTTP_11;
+    if version == http::Version::HTTP_10 && !answer.header.headers.contains_key(header::CONTENT_LENGTH) {
+        session.set_keepalive(None);
+    }
+    let out = inbound_header(gateway, &answer, streamed && hide_usage, trail.request_id().as_str(), chunks)
+        .map_err(|_| ErrorKind::BadUpstream)?;
     session.set_write_timeout(Some(gateway.limits.stream_idle_timeout));
     trail.answering(status.as_u16(), &answer.running.endpoint);
     session.write_response_header(Box::new(out)).await.map_err(|_| ErrorKind::ClientGone)?;
@@ -105,7 +105,7 @@ fn inbound_header(
     answer: &Answer,
     length_may_change: bool,
     request_id: &str,
-    http2: bool,
+    chunks: bool,
 ) -> pingora_core::Result<ResponseHeader> {
     let from = &answer.header;
     let mut out = ResponseHeader::build(from.status, Some(from.headers.len() + 3))?;
@@ -124,7 +124,7 @@ fn inbound_header(
     }
     let bodyless =
         from.status == http::StatusCode::NO_CONTENT || from.status == http::StatusCode::NOT_MODIFIED;
-    if !http2 && !bodyless && !out.headers.contains_key(header::CONTENT_LENGTH) {
+    if chunks && !bodyless && !out.headers.contains_key(header::CONTENT_LENGTH) {
         out.insert_header(header::TRANSFER_ENCODING, "chunked")?;
     }
     Ok(out)

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use pingora_core::ErrorType;
 use pingora_core::apps::{HttpPersistentSettings, HttpServerApp, HttpServerOptions, ReusedHttpStream};
 use pingora_core::protocols::http::ServerSession;
 use pingora_core::server::ShutdownWatch;
@@ -41,14 +42,21 @@ impl HttpServerApp for Service {
         session.set_read_timeout(Some(self.gateway.limits.header_timeout));
         match tokio::time::timeout(self.head_deadline(), session.read_request()).await {
             Ok(Ok(true)) => {}
-            // Closed between requests, too slow, or no HTTP: there is nobody to answer.
+            Ok(Err(error)) if *error.etype() == ErrorType::InvalidHTTPHeader => {
+                let _ = session.respond_error(400).await;
+                return None;
+            }
+            // Closed between requests, too slow, or no HTTP at all: there is nobody to answer.
             _ => return None,
         }
         let _inside = self.gateway.readiness.enter();
         self.gateway.metrics.active.inc();
-        let draining = *shutdown.borrow() || self.gateway.readiness.is_draining();
+        // Of two lengths one is a lie, perhaps told to hide a request behind this one (RFC 9112 6.1): nothing after it
+        // is read.
+        let suspicious = has_two_lengths(&session);
+        let draining = suspicious || *shutdown.borrow() || self.gateway.readiness.is_draining();
         session.set_keepalive((!draining).then_some(self.gateway.limits.keepalive_timeout.as_secs()));
-        session.set_pipelining_enabled(true);
+        session.set_pipelining_enabled(!suspicious);
         let ending = lifecycle::serve(&self.gateway, &mut session).await;
         self.gateway.metrics.active.dec();
         if ending == Ending::Cut {
@@ -63,4 +71,18 @@ impl HttpServerApp for Service {
     fn server_options(&self) -> Option<&HttpServerOptions> {
         Some(&self.options)
     }
+}
+
+/// Whether the request came with both `Transfer-Encoding` and `Content-Length`. Pingora follows the former and drops the
+/// latter, so the head is looked at as it came.
+fn has_two_lengths(session: &ServerSession) -> bool {
+    if session.is_http2() || session.get_header(http::header::TRANSFER_ENCODING).is_none() {
+        return false;
+    }
+    let raw = session.to_h1_raw();
+    raw.split(|byte| *byte == b'\n').any(|line| {
+        line.split(|byte| *byte == b':')
+            .next()
+            .is_some_and(|name| name.eq_ignore_ascii_case(b"content-length"))
+    })
 }
