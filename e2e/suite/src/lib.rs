@@ -2,8 +2,11 @@
 //! that sees every byte. The cases and the repository's rules are in `tests/`.
 
 pub mod client;
+pub mod h2c;
+pub mod paths;
 pub mod router;
 pub mod scripted;
+pub mod socket;
 
 use std::time::Duration;
 

@@ -1,15 +1,19 @@
 //! An engine that follows a script to the byte: for what no real engine does on order.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+
+/// Connections waiting to be accepted. With the usual 128 a burst of hundreds overflows the queue on a busy machine, and
+/// the kernel then resets connections that nobody has accepted.
+const BACKLOG: u32 = 4096;
 
 /// One thing an engine does with a connection, after it has read a request.
 #[derive(Clone, Debug)]
@@ -60,7 +64,9 @@ impl Scripted {
     /// # Errors
     /// When no port is free.
     pub async fn start(script: Vec<Step>) -> std::io::Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let socket = TcpSocket::new_v4()?;
+        socket.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+        let listener = socket.listen(BACKLOG)?;
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared::default());
         let known = Arc::clone(&shared);
@@ -154,7 +160,7 @@ fn is_inference(head: &str) -> bool {
 }
 
 /// Reads one request with a `Content-Length` body; `None` when the connection ended before one began.
-async fn read_request(stream: &mut TcpStream) -> std::io::Result<Option<Arrived>> {
+pub(crate) async fn read_request(stream: &mut TcpStream) -> std::io::Result<Option<Arrived>> {
     let mut buffer = Vec::new();
     let mut chunk = vec![0; 64 * 1024];
     let head_end = loop {

@@ -1,0 +1,146 @@
+//! Tokens: each model its own tokenizer, every form of prompt, and sources that fail without anybody waiting.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kvasir_core::TokenSource;
+use kvasir_mock_engine::{Engine, EngineConfig, HuggingFace};
+use kvasir_suite::client::{post, send};
+use kvasir_suite::paths::{Paths, Reply, answer};
+use kvasir_suite::router::{MODEL, Router, model, settings};
+use kvasir_suite::{GUARD, eventually};
+use serde_json::Value;
+
+use crate::fleet::{complete, completion, pair, quick, served, text};
+
+/// TOK-08. One model's engines split words, the other's use a real vocabulary; both counts must be their engine's.
+#[tokio::test(flavor = "multi_thread")]
+async fn each_model_is_tokenized_as_its_own_engines_do() -> anyhow::Result<()> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo/tokenizer");
+    let words = Engine::start(quick()).await?;
+    let vocabulary: Arc<HuggingFace> = Arc::new(HuggingFace::load(&folder)?);
+    let other =
+        Engine::start(EngineConfig { model: "other".to_owned(), tokenizer: vocabulary, ..quick() }).await?;
+    let mut settings = settings(&[words.url()])?;
+    settings.models.push(model("other", &[other.url()])?);
+    settings.models[1].tokenizer = Some(folder);
+    let router = Router::start(settings).await?;
+    let proof = |name: &str, source: &str, result: &str| {
+        let labels = format!("{{model=\"{name}\",result=\"{result}\",source=\"{source}\"}}");
+        router.metric(&format!("kvasir_prompt_tokens_proof_total{labels}")).unwrap_or(0.0)
+    };
+    // An engine that is asked for tokens has ten milliseconds; on a busy machine some calls take longer.
+    let deadline = Instant::now() + GUARD;
+    for number in 0.. {
+        for name in [MODEL, "other", MODEL] {
+            complete(router.inference, completion(name, &text(&format!("tokenization{number}"), 100)))
+                .await?;
+        }
+        if proof(MODEL, "engine", "equal") >= 4.0 && proof("other", "local", "equal") >= 2.0 {
+            break;
+        }
+        assert!(Instant::now() < deadline, "not proven: {}", router.metrics_page());
+    }
+    assert_eq!((proof(MODEL, "engine", "differs"), proof("other", "local", "differs")), (0.0, 0.0));
+    Ok(())
+}
+
+/// TOK-09.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_legal_form_of_prompt_passes_unchanged() -> anyhow::Result<()> {
+    let engine = Engine::start(quick()).await?;
+    let router = Router::start(settings(&[engine.url()])?).await?;
+    let ids: Vec<String> = (1..=40).map(|id| id.to_string()).collect();
+    let flat = format!("[ {} ]", ids.join(", "));
+    let tokenize_calls = || engine.requests().iter().filter(|one| one.path == "/tokenize").count();
+    for (prompt, asked) in [(r#""x""#, 1), (r#"["x","y"]"#, 0), (flat.as_str(), 0), ("[[1,2],[3,4]]", 0)] {
+        let before = (served(&engine), tokenize_calls());
+        let body = completion(MODEL, prompt);
+        let answer = complete(router.inference, body.clone()).await?;
+        let id =
+            answer.headers().get("x-request-id").and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let requests = engine.requests();
+        let arrived = requests.iter().rfind(|one| one.path == "/v1/completions").map(|one| one.body.clone());
+        assert_eq!(arrived, Some(body.into()), "{prompt}");
+        assert_eq!((served(&engine), tokenize_calls()), (before.0 + 1, before.1 + asked), "{prompt}");
+        eventually("the decision is recorded", || router.gateway.ring.get(id).is_some()).await;
+        let record = router.gateway.ring.get(id);
+        let source = record.as_ref().and_then(|record| record.tokens.source);
+        let missing = record.as_ref().and_then(|record| record.tokens.missing.as_deref()).unwrap_or_default();
+        match prompt {
+            // On a busy machine the engine's tokens may come too late.
+            r#""x""# => {
+                assert!(source == Some(TokenSource::Engine.as_str()) || missing.contains("timed out"))
+            }
+            prompt if prompt == flat => assert_eq!(source, Some(TokenSource::Given.as_str())),
+            _ => assert_eq!((source, missing), (None, "requests of this kind are not tokenized"), "{prompt}"),
+        }
+        if prompt == flat {
+            assert_eq!(record.map(|record| record.tokens.prompt_tokens), Some(40));
+        }
+    }
+    for illegal in ["null", "[]", "{}", "7"] {
+        let answer = send(router.inference, post("/v1/completions", completion(MODEL, illegal))?).await?;
+        assert_eq!(answer.status(), 400, "{illegal}");
+        assert!(serde_json::from_slice::<Value>(answer.body())?["error"].is_object(), "{illegal}");
+    }
+    let missing =
+        send(router.inference, post("/v1/completions", format!(r#"{{"model":"{MODEL}"}}"#))?).await?;
+    assert_eq!(missing.status(), 400);
+    Ok(())
+}
+
+/// TOK-12. The service is asked once, and while it is left alone nobody waits for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_source_that_fails_costs_little_and_is_left_alone() -> anyhow::Result<()> {
+    let json = "application/json";
+    let cases = [
+        ("hangs", Some(Reply::Hang)),
+        ("500", Some(answer("500 Internal Server Error", json, r#"{"error":"boom"}"#))),
+        ("invalid", Some(answer("200 OK", json, r#"{"tokens":"no"#))),
+        ("401", Some(answer("401 Unauthorized", json, r#"{"error":"who?"}"#))),
+        ("cut", Some(Reply::Cut("HTTP/1.1 200 OK\r\ncontent-length: 900\r\n\r\n{\"tokens\":[1,".into()))),
+        ("refused", None),
+    ];
+    for (name, reply) in cases {
+        let service = Paths::start().await?;
+        let url = service.url();
+        let service = reply.map(|reply| {
+            service.tell("/tokenize", reply);
+            service
+        });
+        let (engines, mut settings) = pair(&EngineConfig { events: None, ..quick() }).await?;
+        let args = &mut settings.scheduler.args.kvcache_aware;
+        args.order = vec![TokenSource::Service];
+        args.tokenizer_service.enabled = true;
+        args.tokenizer_service.endpoint = url;
+        let router = Router::start(settings).await?;
+        let began = Instant::now();
+        let mut waited = Vec::new();
+        for number in 0..10 {
+            let mut request = post("/v1/completions", completion(MODEL, &text(&format!("p{number}"), 60)))?;
+            request.headers_mut().insert("x-request-id", format!("r-{number}").parse()?);
+            assert_eq!(send(router.inference, request).await?.status(), 200, "{name}");
+            let id = format!("r-{number}");
+            eventually("the decision is recorded", || router.gateway.ring.get(&id).is_some()).await;
+            waited.extend(router.gateway.ring.get(&id).map(|record| record.gather_us));
+        }
+        let took = began.elapsed();
+        assert!(waited[0] < 150_000, "{name}: {waited:?} us");
+        // The first pause is half a second; after it one call may try again.
+        if took < Duration::from_millis(500) {
+            let asked = service.as_ref().map_or(1, |service| service.asked("/tokenize"));
+            assert_eq!(asked, 1, "{name}: asked again in {took:?}");
+            assert!(waited.iter().skip(1).all(|us| *us < 50_000), "{name}: {waited:?} us");
+        }
+        let failed =
+            format!("kthena_router_kvcache_aware_errors_total{{model=\"{MODEL}\",stage=\"tokenize\"}}");
+        assert_eq!(router.metric(&failed), Some(10.0), "{name}");
+        let reason = format!("kvasir_untokenized_total{{model=\"{MODEL}\",reason=\"remote\"}}");
+        assert_eq!(router.metric(&reason), Some(10.0), "{name}");
+        let got = engines.each_ref().map(served);
+        assert_eq!(got.iter().sum::<usize>(), 10, "{name}: {got:?}");
+    }
+    Ok(())
+}
