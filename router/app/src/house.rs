@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use kvasir_core::plugin::ScheduleMeter;
 use kvasir_core::{
-    BlockIndex, Clock, DataProducer, EndpointDirectory, EndpointId, EngineKind, Needs, PlacementObserver,
-    Role, Scorer, SideClient, SystemClock, Tokenizer,
+    Address, BlockIndex, Clock, DataProducer, EndpointDirectory, EndpointId, EngineKind, Needs,
+    PlacementObserver, Role, Scorer, SideClient, SystemClock, Tokenizer,
 };
 use kvasir_gateway::{ByteBudget, Connections, Counted, DecisionRing, Gateway, Readiness};
 use kvasir_kvcache::placements::DEFAULT_LIFETIME;
@@ -66,9 +66,6 @@ pub fn build(settings: &Settings, furniture: Furniture) -> anyhow::Result<House>
         Arc::new(State::new(Arc::clone(&clock), StateOptions { scrape_interval: settings.scrape_interval }));
     let index = Arc::new(Index::new(Arc::clone(&clock)));
     let changes = state.replace(plan(settings));
-    for conflict in &changes.conflicts {
-        tracing::warn!("{conflict}");
-    }
     for endpoint in changes.added {
         index.register(endpoint.slot, &endpoint.model, "placements")?;
     }
@@ -157,7 +154,7 @@ fn plan_model(model: &ModelSettings) -> PlanModel {
         .iter()
         .flat_map(|endpoint| {
             (0..endpoint.ranks.max(1)).map(|rank| PlanEndpoint {
-                id: EndpointId::new("default", endpoint.address.host.clone(), endpoint.address.port, rank),
+                id: endpoint_id(&endpoint.address, rank),
                 address: endpoint.address.clone(),
                 engine: model.engine,
                 role: Role::Both,
@@ -173,6 +170,11 @@ fn plan_model(model: &ModelSettings) -> PlanModel {
         adapters: model.adapters.clone(),
         endpoints,
     }
+}
+
+/// Standalone endpoints are named by their URL; two prefixes on one port are two endpoints.
+fn endpoint_id(address: &Address, rank: u32) -> EndpointId {
+    EndpointId::new("default", format!("{}{}", address.host, address.path_prefix), address.port, rank)
 }
 
 /// The name the engines use.

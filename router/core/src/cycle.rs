@@ -1,5 +1,6 @@
 //! What was gathered for one request before the decision.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -9,6 +10,9 @@ use crate::block_index::PrefixHit;
 use crate::ids::{ModelName, RequestId};
 use crate::request::InferenceRequest;
 use crate::tokens::{TokenizeError, Tokenized};
+
+/// The number of the next cycle.
+static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// The token slot: empty until a producer ran, then ids or the reason why there are none.
 #[derive(Clone, Debug, Default)]
@@ -25,8 +29,10 @@ pub enum TokenSlot {
 /// Typed slots for one request's gathered data. Filled by producers, read by filters, scorers and observers.
 #[derive(Clone, Debug)]
 pub struct CycleState {
-    /// The request's id.
+    /// The request's id. Clients may choose it, so two requests may share one.
     pub request_id: RequestId,
+    /// This cycle's own number, unlike every other's in this process.
+    pub number: u64,
     /// The engine's served name.
     pub model: ModelName,
     /// The name the client used (adapter name included), for plugins that match on it.
@@ -52,6 +58,7 @@ impl CycleState {
     pub fn new(request: &InferenceRequest) -> Self {
         Self {
             request_id: request.id.clone(),
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
             model: request.model.clone(),
             requested_model: request.requested_model.to_string(),
             tokens: TokenSlot::Empty,

@@ -55,6 +55,9 @@ pub enum ErrorKind {
     /// A request id that is not in the ring of decisions.
     #[error("no decision is remembered under this request id")]
     UnknownRequest,
+    /// A browser page of another site asks the admin listener.
+    #[error("requests from web pages are not served here")]
+    CrossSite,
     /// A policy whose work has not landed.
     #[error("{0} is not available")]
     FeatureNotAvailable(&'static str),
@@ -132,6 +135,7 @@ impl From<ErrorKind> for RouterError {
             | K::ModelNotFound(_)
             | K::UnknownResponse(_)
             | K::UnknownRequest
+            | K::CrossSite
             | K::ClientGone => Origin::Client,
             K::FeatureNotAvailable(_)
             | K::NoEndpoint { .. }

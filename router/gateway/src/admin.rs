@@ -40,6 +40,10 @@ impl Admin {
 
     async fn route(&self, session: &mut ServerSession) -> Result<Response<Vec<u8>>, RouterError> {
         let head = session.req_header();
+        // A page in a browser on this machine must not be able to drain endpoints.
+        if head.method != Method::GET && head.headers.contains_key(header::ORIGIN) {
+            return Err(ErrorKind::CrossSite.into());
+        }
         let (method, path) = (head.method.clone(), head.uri.path().to_owned());
         let query = head.uri.query().unwrap_or_default().to_owned();
         let gateway = &self.gateway;

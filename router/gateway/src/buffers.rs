@@ -9,6 +9,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Bytes one permit stands for; semaphores count in u32.
 const UNIT: usize = 1024;
 
+/// Bodies whose decoded bytes are not counted yet.
+const DECODING: usize = 2;
+
 /// How long reading pauses for others' bodies to leave before the client is told to come back.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
@@ -17,6 +20,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 pub struct ByteBudget {
     units: Arc<Semaphore>,
     limit_units: usize,
+    decoding: Arc<Semaphore>,
 }
 
 /// Bytes held; given back when dropped.
@@ -30,7 +34,16 @@ impl ByteBudget {
     /// At most `bytes` at once.
     pub fn new(bytes: usize) -> Self {
         let limit_units = (bytes / UNIT).clamp(1, Semaphore::MAX_PERMITS.min(u32::MAX as usize));
-        Self { units: Arc::new(Semaphore::new(limit_units)), limit_units }
+        Self {
+            units: Arc::new(Semaphore::new(limit_units)),
+            limit_units,
+            decoding: Arc::new(Semaphore::new(DECODING)),
+        }
+    }
+
+    /// A turn to decode one body. Its size is known only afterwards, so few may be decoded at once.
+    pub(crate) async fn decoding_turn(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.decoding).acquire_owned().await.ok()
     }
 
     /// Bytes held now.

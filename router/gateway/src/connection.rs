@@ -26,7 +26,7 @@ const GATHER: usize = 16 * 1024;
 const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// How often a first packet that is shorter than the preface is looked at again.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// One accepted connection.
 #[derive(Debug)]

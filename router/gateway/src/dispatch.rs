@@ -116,8 +116,8 @@ pub(crate) async fn dispatch(
             Ok(answer) => {
                 let status = answer.header.status.as_u16();
                 trail.attempt_answered(&pick.endpoint, status);
-                let again = others && may_retry(gateway, &pick.endpoint, status);
                 report_status(gateway, model, &pick.endpoint, status);
+                let again = others && may_retry(gateway, &pick.endpoint, status);
                 if !again {
                     return Ok(answer);
                 }
@@ -133,18 +133,19 @@ pub(crate) async fn dispatch(
                 last = kind;
                 match error {
                     LegError::Connect => {}
-                    LegError::FirstByte => return Err(last.into()),
+                    LegError::FirstByte => break,
                     _ => {
                         deaths += 1;
                         if deaths >= MOST_DEATHS {
                             gateway.metrics.retry_denied(model, "second_death");
-                            return Err(last.into());
+                            break;
                         }
                     }
                 }
             }
         }
     }
+    // An engine's own answer, with its Retry-After, tells the client more than ours.
     held.ok_or_else(|| last.into())
 }
 

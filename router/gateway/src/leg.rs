@@ -1,5 +1,6 @@
 //! One exchange with one engine, on Pingora's connector: pooled connections, whole bodies, replayable at any size.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -88,23 +89,18 @@ impl Connections {
         body: Bytes,
         fresh: bool,
     ) -> Result<Leg, LegError> {
-        let socket = match tokio::time::timeout(self.connect, self.names.resolve(&endpoint.address)).await {
-            Ok(Ok(socket)) => socket,
+        let sockets = match tokio::time::timeout(self.connect, self.names.resolve(&endpoint.address)).await {
+            Ok(Ok(sockets)) => sockets,
             Ok(Err(_)) | Err(_) => return Err(LegError::Connect),
         };
-        let mut peer = HttpPeer::new(socket, false, String::new());
-        peer.options.connection_timeout = Some(self.connect);
-        peer.options.total_connection_timeout = Some(self.connect);
-        peer.options.idle_timeout = Some(IDLE);
-        let (mut session, reused) = if fresh {
-            // Another group key is another pool, so that this connection is new; it is released to the common one.
-            let mut apart = peer.clone();
-            apart.group_key = u64::MAX;
-            self.connector.get_http_session(&apart).await
-        } else {
-            self.connector.get_http_session(&peer).await
+        let mut connected = None;
+        for socket in sockets {
+            connected = self.session(socket, fresh).await;
+            if connected.is_some() {
+                break;
+            }
         }
-        .map_err(|_| LegError::Connect)?;
+        let (mut session, reused, peer) = connected.ok_or(LegError::Connect)?;
         session.set_write_timeout(Some(self.first_byte));
         session.set_read_timeout(Some(self.first_byte));
         let sent = write_request(&mut session, header, body).await;
@@ -130,6 +126,25 @@ impl Connections {
                 _ => LegError::Died { reused },
             }),
         }
+    }
+}
+
+impl Connections {
+    /// A session at one address: pooled or new, with whether it is pooled, and the key it is released under.
+    async fn session(&self, socket: SocketAddr, fresh: bool) -> Option<(HttpSession, bool, HttpPeer)> {
+        let mut peer = HttpPeer::new(socket, false, String::new());
+        peer.options.connection_timeout = Some(self.connect);
+        peer.options.total_connection_timeout = Some(self.connect);
+        peer.options.idle_timeout = Some(IDLE);
+        let connected = if fresh {
+            // Another group key is another pool, so that this connection is new; it is released to the common one.
+            let mut apart = peer.clone();
+            apart.group_key = u64::MAX;
+            self.connector.get_http_session(&apart).await
+        } else {
+            self.connector.get_http_session(&peer).await
+        };
+        connected.ok().map(|(session, reused)| (session, reused, peer))
     }
 }
 

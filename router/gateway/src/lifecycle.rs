@@ -81,7 +81,7 @@ async fn walk(
     stored: Option<&str>,
     trail: &mut Trail<'_>,
 ) -> Result<(), RouterError> {
-    let bound = match stored {
+    let mut bound = match stored {
         Some(id) => {
             let received = read::body(gateway, session).await?;
             resolve::bind_stored(gateway, session, id, received, trail)?
@@ -92,11 +92,21 @@ async fn walk(
         }
     };
     let answer = watched(session, async {
+        bound.received.cover_copy(gateway, &bound.body).await?;
         let placed = place::place(gateway, &bound, trail).await?;
         dispatch::dispatch(gateway, &bound, &placed, trail).await
     })
     .await??;
-    relay::relay(gateway, session, answer, bound.hide_usage, bound.request.kind, trail).await
+    let (hide_usage, kind) = (bound.hide_usage, bound.request.kind);
+    let deleted = (bound.outbound.method == http::Method::DELETE).then_some(stored).flatten();
+    // Nothing is retried from here on: the body's bytes make room for others while the answer streams.
+    drop(bound);
+    let succeeded = answer.header.status.is_success();
+    relay::relay(gateway, session, answer, hide_usage, kind, trail).await?;
+    if let Some(id) = deleted.filter(|_| succeeded) {
+        gateway.responses.forget(id);
+    }
+    Ok(())
 }
 
 /// Runs `work` while watching the client: when it leaves, `work` is dropped and with it the upstream connection, so

@@ -29,7 +29,7 @@ pub(crate) struct Received {
     /// Whether a content encoding was undone, so that its header must not be passed on.
     pub decoded: bool,
     /// The budget it occupies, until the request ends.
-    _held: HeldBytes,
+    held: HeldBytes,
 }
 
 /// What the scan of the body found.
@@ -113,6 +113,16 @@ pub(crate) fn parse(
     Ok(Call { request, found: Found::Json(Box::new(scan)), received })
 }
 
+impl Received {
+    /// Counts a second copy of the body (one with another model name, or that asks for usage).
+    pub(crate) async fn cover_copy(&mut self, gateway: &Gateway, copy: &Bytes) -> Result<(), RouterError> {
+        if copy.as_ptr() == self.body.as_ptr() {
+            return Ok(());
+        }
+        gateway.buffers.cover(&mut self.held, self.body.len() + copy.len()).await
+    }
+}
+
 /// Reads the whole body within the limits and undoes its content encoding.
 pub(crate) async fn body(gateway: &Gateway, session: &mut ServerSession) -> Result<Received, RouterError> {
     let limit = gateway.limits.max_body_bytes;
@@ -133,7 +143,10 @@ pub(crate) async fn body(gateway: &Gateway, session: &mut ServerSession) -> Resu
             Err(error) => {
                 return Err(match error.etype() {
                     ErrorType::ReadTimedout => ErrorKind::BodyTimeout,
-                    _ => ErrorKind::ClientGone,
+                    ErrorType::ConnectionClosed | ErrorType::ReadError => ErrorKind::ClientGone,
+                    _ => ErrorKind::BadBody(
+                        "The body's chunks are malformed; send Content-Length or valid chunks.".into(),
+                    ),
                 }
                 .into());
             }
@@ -158,15 +171,33 @@ pub(crate) async fn body(gateway: &Gateway, session: &mut ServerSession) -> Resu
     let raw = rest.map_or(first, BytesMut::freeze);
     let encodings = text_header(session, &header::CONTENT_ENCODING).to_owned();
     if encodings.is_empty() || encodings.eq_ignore_ascii_case("identity") {
-        return Ok(Received { body: raw, decoded: false, _held: held });
+        return Ok(Received { body: raw, decoded: false, held });
     }
-    let body = kvasir_wire::decode_body(&encodings, raw, limit).map_err(|error| match error {
-        DecodeError::Unsupported(name) => ErrorKind::UnsupportedEncoding(name),
-        DecodeError::TooLarge { .. } => ErrorKind::BodyTooLarge { limit },
-        DecodeError::Malformed { .. } => ErrorKind::BadBody(error.to_string()),
-    })?;
-    gateway.buffers.cover(&mut held, body.len()).await?;
-    Ok(Received { body, decoded: true, _held: held })
+    let body = decode(gateway, encodings, raw, &mut held).await?;
+    Ok(Received { body, decoded: true, held })
+}
+
+/// Undoes a content encoding, off the event loop, and counts what came out.
+async fn decode(
+    gateway: &Gateway,
+    encodings: String,
+    raw: Bytes,
+    held: &mut HeldBytes,
+) -> Result<Bytes, RouterError> {
+    let limit = gateway.limits.max_body_bytes;
+    let turn = gateway.buffers.decoding_turn().await;
+    let decoding = tokio::task::spawn_blocking(move || kvasir_wire::decode_body(&encodings, raw, limit));
+    let body =
+        decoding.await.map_err(|_| ErrorKind::Internal("decoding ended early"))?.map_err(
+            |error| match error {
+                DecodeError::Unsupported(name) => ErrorKind::UnsupportedEncoding(name),
+                DecodeError::TooLarge { .. } => ErrorKind::BodyTooLarge { limit },
+                DecodeError::Malformed { .. } => ErrorKind::BadBody(error.to_string()),
+            },
+        )?;
+    gateway.buffers.cover(held, body.len()).await?;
+    drop(turn);
+    Ok(body)
 }
 
 /// Reads on for a moment after an early answer: closing under a client that is still sending would reset the

@@ -45,6 +45,7 @@ fn sort_clients(kind: &ErrorKind) -> Reply {
     let (status, code, param, label) = match kind {
         K::NoSuchPath => (StatusCode::NOT_FOUND, Some("unknown_url"), None, "request_parsing"),
         K::UnknownRequest => (StatusCode::NOT_FOUND, Some("request_not_found"), None, "request_parsing"),
+        K::CrossSite => (StatusCode::FORBIDDEN, Some("cross_site"), None, "request_parsing"),
         K::MethodNotAllowed => {
             (StatusCode::METHOD_NOT_ALLOWED, Some("method_not_allowed"), None, "request_parsing")
         }

@@ -23,7 +23,7 @@ pub(crate) struct Bound {
     /// The only endpoint that may take it (stored responses).
     pub pinned: Option<EndpointId>,
     /// Keeps the byte budget until the request ends.
-    _received: Option<Received>,
+    pub received: Received,
 }
 
 /// What of the client's head goes on.
@@ -78,7 +78,7 @@ pub(crate) fn bind(
         },
     };
     let outbound = Outbound::of(session, call.received.decoded);
-    Ok(Bound { request: call.request, outbound, body, hide_usage, pinned, _received: Some(call.received) })
+    Ok(Bound { request: call.request, outbound, body, hide_usage, pinned, received: call.received })
 }
 
 /// Binds a request about a stored response to the endpoint that holds it.
@@ -115,6 +115,6 @@ pub(crate) fn bind_stored(
         body: received.body.clone(),
         hide_usage: false,
         pinned: Some(holder),
-        _received: Some(received),
+        received,
     })
 }

@@ -50,15 +50,18 @@ impl HttpServerApp for Service {
             _ => return None,
         }
         let _inside = self.gateway.readiness.enter();
-        self.gateway.metrics.active.inc();
+        let _active = Active::enter(&self.gateway);
         // Of two lengths one is a lie, perhaps told to hide a request behind this one (RFC 9112 6.1): nothing after it
         // is read.
         let suspicious = has_two_lengths(&session);
-        let draining = suspicious || *shutdown.borrow() || self.gateway.readiness.is_draining();
-        session.set_keepalive((!draining).then_some(self.gateway.limits.keepalive_timeout.as_secs()));
+        // HTTP/1.0 clients mean to close unless they say otherwise; nobody needs more of them.
+        let old = session.req_header().version == http::Version::HTTP_10;
+        let draining = suspicious || old || *shutdown.borrow() || self.gateway.readiness.is_draining();
+        // Pingora reads 0 as "without end".
+        let idle = self.gateway.limits.keepalive_timeout.as_secs().max(1);
+        session.set_keepalive((!draining).then_some(idle));
         session.set_pipelining_enabled(!suspicious);
         let ending = lifecycle::serve(&self.gateway, &mut session).await;
-        self.gateway.metrics.active.dec();
         if ending == Ending::Cut {
             session.shutdown().await;
             return None;
@@ -70,6 +73,22 @@ impl HttpServerApp for Service {
 
     fn server_options(&self) -> Option<&HttpServerOptions> {
         Some(&self.options)
+    }
+}
+
+/// Counts a request in the `active` gauge, also when its task panics.
+struct Active<'g>(&'g Gateway);
+
+impl<'g> Active<'g> {
+    fn enter(gateway: &'g Gateway) -> Self {
+        gateway.metrics.active.inc();
+        Self(gateway)
+    }
+}
+
+impl Drop for Active<'_> {
+    fn drop(&mut self) {
+        self.0.metrics.active.dec();
     }
 }
 

@@ -163,6 +163,7 @@ impl<'g> Trail<'g> {
         (self.outcome, self.error_label) = match self.log.status_code {
             _ if stream_error => ("engine_error", "proxy"),
             0..400 => ("success", "successful_request"),
+            429 | 503 => ("overloaded", "upstream_response"),
             400..500 => ("client_error", "upstream_response"),
             _ => ("engine_error", "upstream_response"),
         };

@@ -9,9 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use kvasir_core::{
-    CycleState, Endpoint, InFlightCost, OwnerSlot, PlacementObserver, Plugin, RequestId, Usage,
-};
+use kvasir_core::{CycleState, Endpoint, InFlightCost, OwnerSlot, PlacementObserver, Plugin, Usage};
 use parking_lot::Mutex;
 
 use crate::index::{Index, Prediction};
@@ -28,7 +26,7 @@ const MOST_ATTEMPTS: usize = 65_536;
 pub struct Placements {
     index: Arc<Index>,
     lifetime: Duration,
-    running: Mutex<HashMap<(RequestId, OwnerSlot), Prediction>>,
+    running: Mutex<HashMap<(u64, OwnerSlot), Prediction>>,
     lost_blocks: AtomicU64,
     unremembered: AtomicU64,
 }
@@ -67,7 +65,7 @@ impl Placements {
     }
 
     fn finish(&self, cycle: &CycleState, endpoint: &Endpoint) -> Option<Prediction> {
-        self.running.lock().remove(&(cycle.request_id.clone(), endpoint.slot))
+        self.running.lock().remove(&(cycle.number, endpoint.slot))
     }
 }
 
@@ -85,7 +83,7 @@ impl PlacementObserver for Placements {
         };
         let mut running = self.running.lock();
         if running.len() < MOST_ATTEMPTS {
-            running.insert((cycle.request_id.clone(), endpoint.slot), prediction);
+            running.insert((cycle.number, endpoint.slot), prediction);
         } else {
             self.unremembered.fetch_add(1, Ordering::Relaxed);
         }

@@ -193,8 +193,19 @@ fn clean(value: &str) -> std::borrow::Cow<'_, str> {
 /// Hands records to a thread of its own.
 #[derive(Clone, Debug)]
 pub struct AccessLogger {
-    shared: Arc<Shared>,
+    shared: Arc<Closing>,
     dropped: IntCounter,
+}
+
+/// Ends the writing thread when the last logger is gone.
+#[derive(Debug)]
+struct Closing(Arc<Shared>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.queue.lock().closed = true;
+        self.0.filled.notify_one();
+    }
 }
 
 #[derive(Debug, Default)]
@@ -229,12 +240,13 @@ impl AccessLogger {
         std::thread::Builder::new()
             .name("access-log".to_owned())
             .spawn(move || write_lines(&source, writer, json))?;
-        Ok(Self { shared, dropped })
+        Ok(Self { shared: Arc::new(Closing(shared)), dropped })
     }
 
     /// Queues one record; drops and counts it when the output cannot keep up.
     pub fn log(&self, record: AccessRecord) {
-        let mut queue = self.shared.queue.lock();
+        let shared = &self.shared.0;
+        let mut queue = shared.queue.lock();
         if queue.records.len() >= QUEUE_LINES || queue.closed {
             drop(queue);
             self.dropped.inc();
@@ -244,17 +256,18 @@ impl AccessLogger {
         let first = queue.records.len() == 1;
         drop(queue);
         if first {
-            self.shared.filled.notify_one();
+            shared.filled.notify_one();
         }
     }
 
     /// Waits until what was queued is written; for the end of the process.
     pub fn flush(&self) {
-        let mut queue = self.shared.queue.lock();
+        let shared = &self.shared.0;
+        let mut queue = shared.queue.lock();
         queue.closed = true;
-        self.shared.filled.notify_one();
+        shared.filled.notify_one();
         while !queue.records.is_empty() || queue.writing {
-            if self.shared.written.wait_for(&mut queue, LONGEST_FLUSH).timed_out() {
+            if shared.written.wait_for(&mut queue, LONGEST_FLUSH).timed_out() {
                 return;
             }
         }

@@ -108,7 +108,7 @@ families! {
 
     /// Outcomes.
     OUTCOMES = "kvasir_request_outcomes_total", Counter, &["model", "outcome"], &[],
-        "Requests by outcome: success, client_error, client_cancelled, engine_error, router_error, stream_broken.";
+        "Requests by outcome: success, client_error, client_cancelled, overloaded (the engine said so), engine_error, router_error, stream_broken.";
     /// TTFT.
     TTFT = "kvasir_time_to_first_byte_seconds", Histogram, &["model"], DURATION,
         "Seconds from a request's header to the first byte of the engine's answer.";

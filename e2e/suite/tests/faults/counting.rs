@@ -109,7 +109,7 @@ async fn every_end_has_its_outcome_and_only_an_answer_is_a_success() -> anyhow::
 
     engine.tell("/v1/completions", answer("503 Service Unavailable", "application/json", "{}"));
     assert_eq!(ask().await?.status(), 503);
-    eventually("the engine's 503", || outcome(MODEL, "engine_error") == 2.0).await;
+    eventually("the engine's 503", || outcome(MODEL, "overloaded") == 2.0).await;
 
     router.gateway.state.drain(&engine.url(), true);
     assert_eq!(ask().await?.status(), 503);

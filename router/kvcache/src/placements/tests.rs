@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kvasir_core::{
     Address, BlockIndex, BlockSize, CacheScope, Completeness, EndpointId, EngineKind, InferenceRequest,
-    KvEvent, ModelName, OwnerSlot, PrefixHit, Prompt, RequestKind, Role,
+    KvEvent, ModelName, OwnerSlot, PrefixHit, Prompt, RequestId, RequestKind, Role,
 };
 
 use super::*;
@@ -192,9 +192,10 @@ fn what_the_decision_has_just_found_is_not_entered_again() {
     let placements = Placements::new(Arc::clone(&index), DEFAULT_LIFETIME);
     store(&index, 0, &[1, 2], None, &range(1, 32), 16);
     let found = InFlightCost { confirmed_tokens: 32, ..InFlightCost::default() };
-    placements.dispatched(&cycle(&index, "a", &range(1, 64)), &endpoint(0), found);
+    let request = cycle(&index, "a", &range(1, 64));
+    placements.dispatched(&request, &endpoint(0), found);
     assert_eq!((stats(&index, 0).predicted_blocks, hit(&index, 0, &range(1, 64))), (2, (64, 32)));
-    placements.failed(&cycle(&index, "a", &range(1, 64)), &endpoint(0));
+    placements.failed(&request, &endpoint(0));
     assert_eq!((stats(&index, 0).predicted_blocks, hit(&index, 0, &range(1, 64))), (0, (32, 0)));
 }
 
