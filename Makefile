@@ -6,7 +6,7 @@ SHELL := /bin/bash
 CACHE ?= $(or $(KVASIR_CACHE),$(HOME)/.cache/kvasir)
 export KVASIR_CACHE := $(CACHE)
 
-.PHONY: help setup tokenizers build demo check fmt clippy deny test bench e2e-vllm docs
+.PHONY: help setup tokenizers build demo check fmt clippy deny test bench e2e-vllm e2e-tokenizer-service exactness docs
 
 help: ## Show the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,10 @@ bench: build ## Figures against a direct call, a bare hop and public peers; minu
 
 e2e-vllm: build ## Against two real vLLM engines on the CPU; half an hour
 	@e2e/vllm/run.sh $(ARGS)
+
+e2e-tokenizer-service: build ## The tokenizer service over real `vllm launch render` children; minutes
+	@e2e/vllm/setup.sh
+	@e2e/tokenizer-service/run.sh $(ARGS)
 
 docs: ## Make the generated reference pages anew
 	cargo run -q -p kvasir-telemetry --example metrics_page > docs/metrics.md.new && mv docs/metrics.md.new docs/metrics.md

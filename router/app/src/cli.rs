@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand};
 use kvasir_mock_engine::MockEngineArgs;
 use kvasir_probe::ProbeArgs;
 use kvasir_settings::flags::RouterArgs;
+use kvasir_tokenizer_service::TokenizerArgs;
 
 use crate::demo::DemoArgs;
 use crate::explain::ExplainArgs;
@@ -28,6 +29,8 @@ pub struct Cli {
 pub enum Command {
     /// Route inference traffic over engines by live KV cache
     Router(Box<RouterArgs>),
+    /// Serve token ids of many models over HTTP, from this process or from `vllm launch render` children
+    Tokenizer(Box<TokenizerArgs>),
     /// Show what KV-aware routing does: simulated engines, one workload, three routers, one table
     Demo(DemoArgs),
     /// Check or load an OpenAI-compatible endpoint with prompts that share prefixes
@@ -71,6 +74,10 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
     };
     let ran = match cli.command {
         Command::Router(args) => crate::router::run(*args),
+        Command::Tokenizer(args) => {
+            crate::router::on_runtime(0, |stop| kvasir_tokenizer_service::run(*args, stop))
+                .map(|()| ExitCode::SUCCESS)
+        }
         Command::Demo(args) => crate::demo::run(args),
         Command::Probe(args) => crate::router::on_runtime(0, |stop| kvasir_probe::run(*args, stop)),
         Command::Explain(args) => crate::router::on_runtime(1, |_| crate::explain::run(args)),

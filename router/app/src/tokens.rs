@@ -1,5 +1,6 @@
 //! `kvasir tokens`: is a tokenizer directory the one that an engine serves, and what ids does it give.
 
+mod check;
 mod encode;
 
 use std::path::PathBuf;
@@ -20,6 +21,8 @@ pub struct TokensArgs {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum TokensCommand {
+    /// Compare a tokenizer directory with what an engine serves, by a few requests that generate nothing
+    Check(CheckArgs),
     /// Print the ids of requests, one JSON object a line
     Encode(EncodeArgs),
 }
@@ -33,6 +36,39 @@ pub struct DirectoryArgs {
     /// A chat template that overrides the directory's
     #[arg(long, value_name = "FILE")]
     pub chat_template: Option<PathBuf>,
+}
+
+/// Compare a tokenizer directory with what an engine serves.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit code: 0 all ids are equal, 1 some differ or nothing could be compared, 2 the directory or the engine \
+                        cannot be used."
+)]
+pub struct CheckArgs {
+    /// The tokenizer.
+    #[command(flatten)]
+    pub directory: DirectoryArgs,
+    /// Base URL of the engine
+    #[arg(long, value_name = "URL")]
+    pub engine: String,
+    /// Name the engine serves the model under; by default the first one it lists
+    #[arg(long, value_name = "NAME")]
+    pub model: Option<String>,
+    /// Which engine it is: vllm or sglang
+    #[arg(long, value_name = "KIND", value_enum, default_value_t = Engine::Vllm)]
+    pub kind: Engine,
+    /// Print the outcomes as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which engine is asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Engine {
+    /// vLLM
+    Vllm,
+    /// SGLang
+    Sglang,
 }
 
 /// Print the ids of requests, one JSON object a line.
@@ -66,6 +102,7 @@ pub enum Encoders {
 /// A directory that does not load, files that cannot be read, an engine that does not answer.
 pub fn run(args: TokensArgs) -> anyhow::Result<ExitCode> {
     match args.command {
+        TokensCommand::Check(args) => crate::router::on_runtime(1, |_| check::run(args)),
         TokensCommand::Encode(args) => encode::run(&args),
     }
 }

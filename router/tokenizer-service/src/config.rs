@@ -230,10 +230,10 @@ impl Reader {
     /// Arguments of renderers may change the ids; the native engine does not read them.
     fn check_native(&mut self, config: &ServiceConfig) {
         if let Some(argument) = config.render.first_that_changes_ids() {
-            let native =
-                config.models.iter().filter(|(_, spec)| {
-                    spec.engine.unwrap_or(config.engine) == EngineChoice::Native
-                });
+            let native = config
+                .models
+                .iter()
+                .filter(|(_, spec)| spec.engine.unwrap_or(config.engine) == EngineChoice::Native);
             for (name, _) in native {
                 self.problem(format!(
                     "model {name:?} is to be native, which does not know {argument:?} of --render-extra-args"
@@ -298,7 +298,8 @@ mod tests {
         .unwrap_err();
         assert_eq!(problems.0.len(), 8, "{problems}");
         let said = problems.to_string();
-        for flag in ["--models:", "--models-file", "--port", "--engine", "--render-command", "--hf-endpoint"] {
+        for flag in ["--models:", "--models-file", "--port", "--engine", "--render-command", "--hf-endpoint"]
+        {
             assert!(said.contains(flag), "{flag} in {said}");
         }
     }
@@ -316,7 +317,8 @@ mod tests {
     #[test]
     fn a_native_model_does_not_take_arguments_that_change_ids() {
         let models = r#"{"n":{"source":"/n","engine":"native"},"r":{"source":"/r","engine":"render"}}"#;
-        let with = |extra: &str| ServiceConfig::of(&args(&["--models", models, "--render-extra-args", extra]));
+        let with =
+            |extra: &str| ServiceConfig::of(&args(&["--models", models, "--render-extra-args", extra]));
         assert!(with("--trust-remote-code").is_ok());
         let problems = with("--trust-remote-code --chat-template /t.jinja").unwrap_err();
         assert_eq!(problems.0.len(), 1, "{problems}");
@@ -335,7 +337,8 @@ mod tests {
             path.to_str().unwrap(),
         ]))
         .unwrap();
-        let sources: Vec<String> = config.read_models().unwrap().into_values().map(|spec| spec.source).collect();
+        let sources: Vec<String> =
+            config.read_models().unwrap().into_values().map(|spec| spec.source).collect();
         assert_eq!(sources, ["/flag/a", "/file/b", "/file/c"]);
         std::fs::remove_file(&path).unwrap();
         assert!(config.read_models().unwrap_err().contains("models.yaml"));

@@ -141,15 +141,8 @@ impl Hub {
         }
         if !cache.has_blob(&head.etag) {
             let part = cache.part(&head.etag)?;
-            let fetched = self.transfer.fetch(repository, file, head, &part).await;
-            match fetched {
-                Ok(()) => cache.adopt(&part, &head.etag)?,
-                Err(error) => {
-                    // Nothing to be done when it is not there.
-                    drop(std::fs::remove_file(&part));
-                    return Err(error);
-                }
-            }
+            self.transfer.fetch(repository, file, head, part.path()).await?;
+            cache.adopt(part, &head.etag)?;
         }
         Ok(cache.link(&head.commit, file, &head.etag)?)
     }

@@ -22,6 +22,9 @@ mod model;
 mod service;
 mod watch;
 
+#[cfg(test)]
+mod testing;
+
 pub use cli::{TokenizerArgs, run};
 pub use config::{Problems, ServiceConfig};
 pub use service::{Service, ServiceError};

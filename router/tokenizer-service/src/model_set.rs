@@ -73,8 +73,8 @@ pub fn parse_json(text: &str) -> Result<ModelSet, String> {
     if text.trim().is_empty() {
         return Ok(ModelSet::new());
     }
-    let written: BTreeMap<String, Option<Written>> =
-        serde_json::from_str(text).map_err(|error| format!("no JSON object of names and sources: {error}"))?;
+    let written: BTreeMap<String, Option<Written>> = serde_json::from_str(text)
+        .map_err(|error| format!("no JSON object of names and sources: {error}"))?;
     check(written)
 }
 

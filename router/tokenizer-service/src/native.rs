@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use kvasir_core::{RequestKind, TokenizeError};
+use kvasir_tokenize::template::TemplateSource;
 use kvasir_tokenize::{LocalTokenizer, Pool, SharedTokenizer};
 use serde_json::Value;
 use tokio::sync::{Semaphore, oneshot};
@@ -130,7 +131,9 @@ impl NativeEngine {
             return Err(NativeError::NotExact(format!("the engine reads {file}")));
         }
         if !snapshot.complete {
-            return Err(NativeError::NotExact("the cache does not tell which files the repository lacks".to_owned()));
+            return Err(NativeError::NotExact(
+                "the cache does not tell which files the repository lacks".to_owned(),
+            ));
         }
         Ok(snapshot.directory)
     }
@@ -140,8 +143,9 @@ fn load(directory: PathBuf, template: Option<&Path>) -> Result<NativeModel, Nati
     if let Some(objection) = exactness::objection(&directory) {
         return Err(NativeError::NotExact(objection));
     }
-    let tokenizer = LocalTokenizer::load(&directory, template).map_err(|error| NativeError::Load(error.to_string()))?;
-    try_out(&tokenizer)?;
+    let tokenizer =
+        LocalTokenizer::load(&directory, template).map_err(|error| NativeError::Load(error.to_string()))?;
+    try_out(&tokenizer, template.is_some() || has_template(&directory))?;
     let tokenizer = Arc::new(tokenizer);
     let shared = Arc::clone(&tokenizer);
     Pool::process().run_on_each_thread(move || shared.warm_up());
@@ -149,18 +153,29 @@ fn load(directory: PathBuf, template: Option<&Path>) -> Result<NativeModel, Nati
     Ok(NativeModel { tokenizer, directory, context, names: OnceLock::new() })
 }
 
-/// A text comes back as it was, and a conversation can be rendered where there is a template: one that does not run
+/// A text can be encoded, and a conversation can be rendered where there is a template: one that does not run
 /// here may well run at the engine.
-fn try_out(tokenizer: &LocalTokenizer) -> Result<(), NativeError> {
+fn try_out(tokenizer: &LocalTokenizer, has_template: bool) -> Result<(), NativeError> {
     let wrong = |what: &str, error: &TokenizeError| NativeError::NotExact(format!("{what}: {error}"));
     tokenizer.encode_text("hello", true).map_err(|error| wrong("a plain text", &error))?;
+    if !has_template {
+        return Ok(());
+    }
     let chat = Bytes::from_static(br#"{"messages":[{"role":"user","content":"hello"}]}"#);
     match tokenizer.encode_body(RequestKind::Chat, &chat) {
-        Ok(ids) if ids.is_empty() => Err(NativeError::NotExact("a conversation renders to nothing".to_owned())),
+        Ok(ids) if ids.is_empty() => {
+            Err(NativeError::NotExact("a conversation renders to nothing".to_owned()))
+        }
         Ok(_) => Ok(()),
-        Err(error @ TokenizeError::Template(_)) if tokenizer.has_no_template(&error) => Ok(()),
         Err(error) => Err(wrong("a conversation", &error)),
     }
+}
+
+fn has_template(directory: &Path) -> bool {
+    let config = std::fs::read_to_string(directory.join("tokenizer_config.json")).unwrap_or_default();
+    let config = serde_json::from_str(&config).unwrap_or_default();
+    TemplateSource::find(directory, &config, None)
+        .is_ok_and(|source| source.default.is_some() || source.tool_use.is_some())
 }
 
 /// The context length that `config.json` tells.

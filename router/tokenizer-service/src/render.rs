@@ -97,8 +97,14 @@ impl RenderEngine {
                 let most = budget.most();
                 return End::Failed { reason: format!("restart budget exhausted ({most}): {why}"), ready };
             }
-            let before = pause.next();
-            tracing::warn!(model, reason = why, restarts_left = budget.left(), ?before, "renderer lost; started again");
+            let before = pause.lengthen();
+            tracing::warn!(
+                model,
+                reason = why,
+                restarts_left = budget.left(),
+                ?before,
+                "renderer lost; started again"
+            );
             tokio::select! {
                 () = stop.cancelled() => return End::Stopped,
                 () = sleep(before) => entry.restarted(),
@@ -117,7 +123,13 @@ impl RenderEngine {
         let life = match renderer.started(stop).await {
             Waited::Stopped => Life::Stopped,
             Waited::Lost(reason) => {
-                tracing::warn!(model, port, reason, last_lines = renderer.last_lines(), "renderer did not start");
+                tracing::warn!(
+                    model,
+                    port,
+                    reason,
+                    last_lines = renderer.last_lines(),
+                    "renderer did not start"
+                );
                 Life::NotStarted(reason)
             }
             Waited::Ready => {

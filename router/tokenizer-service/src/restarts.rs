@@ -25,7 +25,7 @@ impl RestartBudget {
     pub fn earn(&mut self, ready: Duration) {
         self.earned = self.earned.saturating_add(ready);
         while self.left < self.most && self.earned >= self.refill {
-            self.earned = self.earned.saturating_sub(self.refill.max(Duration::from_millis(1)));
+            self.earned = self.earned.saturating_sub(self.refill);
             self.left += 1;
         }
         if self.left == self.most {
@@ -65,7 +65,7 @@ impl Pause {
     }
 
     /// The pause to make now; the next one is longer.
-    pub fn next(&mut self) -> Duration {
+    pub fn lengthen(&mut self) -> Duration {
         let pause = self.first.saturating_mul(self.factor);
         self.factor = (self.factor * 2).min(LONGEST);
         pause
@@ -103,10 +103,10 @@ mod tests {
     #[test]
     fn pauses_double_up_to_a_limit_and_begin_again() {
         let mut pause = Pause::new(MINUTE);
-        let seen: Vec<u64> = (0..7).map(|_| pause.next().as_secs() / 60).collect();
+        let seen: Vec<u64> = (0..7).map(|_| pause.lengthen().as_secs() / 60).collect();
         assert_eq!(seen, [1, 2, 4, 8, 16, 16, 16]);
         pause.reset();
-        assert_eq!(pause.next(), MINUTE);
+        assert_eq!(pause.lengthen(), MINUTE);
     }
 
     proptest! {

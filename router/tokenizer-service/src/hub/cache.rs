@@ -13,6 +13,24 @@ pub struct RepositoryCache {
     root: PathBuf,
 }
 
+/// Content that is under way. What was not adopted is removed, also when a fetch is given up in the middle.
+#[derive(Debug)]
+pub struct Part(PathBuf);
+
+impl Part {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // Not there when it was adopted, or never written.
+        drop(fs::remove_file(&self.0));
+    }
+}
+
 impl RepositoryCache {
     /// The part of `repository` in the cache at `cache`.
     pub fn new(cache: &Path, repository: &str) -> Self {
@@ -64,15 +82,15 @@ impl RepositoryCache {
 
     /// Where content that is under way is kept: a name of its own for each, so that two that fetch the same file do
     /// not write into one another.
-    pub fn part(&self, etag: &str) -> io::Result<PathBuf> {
+    pub fn part(&self, etag: &str) -> io::Result<Part> {
         let blobs = self.root.join("blobs");
         fs::create_dir_all(&blobs)?;
-        Ok(blobs.join(format!("{etag}.{}.incomplete", uuid::Uuid::new_v4().simple())))
+        Ok(Part(blobs.join(format!("{etag}.{}.incomplete", uuid::Uuid::new_v4().simple()))))
     }
 
     /// Makes content that has arrived whole a blob.
-    pub fn adopt(&self, part: &Path, etag: &str) -> io::Result<()> {
-        fs::rename(part, self.blob(etag))
+    pub fn adopt(&self, part: Part, etag: &str) -> io::Result<()> {
+        fs::rename(part.path(), self.blob(etag))
     }
 
     /// Gives a commit's file its content.
@@ -106,8 +124,12 @@ mod tests {
         let cache = RepositoryCache::new(folder.path(), "owner/name");
         assert_eq!(cache.commit("main"), None);
         let part = cache.part("e1").unwrap();
-        fs::write(&part, "text").unwrap();
-        cache.adopt(&part, "e1").unwrap();
+        fs::write(part.path(), "text").unwrap();
+        cache.adopt(part, "e1").unwrap();
+        let given_up = cache.part("e2").unwrap();
+        fs::write(given_up.path(), "half").unwrap();
+        drop(given_up);
+        assert_eq!(fs::read_dir(folder.path().join("models--owner--name/blobs")).unwrap().count(), 1);
         for file in ["tokenizer.json", "additional_chat_templates/tool_use.jinja"] {
             cache.link("c0ffee", file, "e1").unwrap();
             cache.link("c0ffee", file, "e1").unwrap();
@@ -128,8 +150,8 @@ mod tests {
         let cache = RepositoryCache::new(folder.path(), "name");
         cache.link("c", "f", "gone").unwrap_or_default();
         let part = cache.part("e").unwrap();
-        fs::write(&part, "new").unwrap();
-        cache.adopt(&part, "e").unwrap();
+        fs::write(part.path(), "new").unwrap();
+        cache.adopt(part, "e").unwrap();
         assert!(!cache.has("c", "f"));
         cache.link("c", "f", "e").unwrap();
         assert!(cache.has("c", "f"));

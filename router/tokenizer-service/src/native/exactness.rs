@@ -33,8 +33,8 @@ pub fn objection(directory: &Path) -> Option<String> {
         serde_json::from_str(&text).unwrap_or_default()
     };
     let architectures = read("config.json").get("architectures").cloned().unwrap_or_default();
-    let own = |name: &&str| architectures.as_array().is_some_and(|list| list.iter().any(|one| one == name));
-    if let Some(name) = OWN_RENDERERS.iter().find(own) {
+    let has = |name: &str| architectures.as_array().is_some_and(|list| list.iter().any(|one| one == name));
+    if let Some(name) = OWN_RENDERERS.iter().find(|name| has(name)) {
         return Some(format!("the engine renders {name} in its own way"));
     }
     if read("tokenizer_config.json").pointer("/auto_map/AutoTokenizer").is_some() {
@@ -51,7 +51,11 @@ mod tests {
     fn sources_that_the_engine_reads_otherwise_are_told() {
         let cases = [
             ("tekken.json", "{}", Some("tekken.json")),
-            ("config.json", r#"{"architectures":["DeepseekV32ForCausalLM"]}"#, Some("DeepseekV32ForCausalLM")),
+            (
+                "config.json",
+                r#"{"architectures":["DeepseekV32ForCausalLM"]}"#,
+                Some("DeepseekV32ForCausalLM"),
+            ),
             ("config.json", r#"{"architectures":["Qwen2ForCausalLM"]}"#, None),
             ("tokenizer_config.json", r#"{"auto_map":{"AutoTokenizer":["t.T",null]}}"#, Some("code")),
             ("tokenizer_config.json", "not JSON", None),

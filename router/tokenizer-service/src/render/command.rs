@@ -56,7 +56,8 @@ impl RenderCommand {
     pub fn first_that_changes_ids(&self) -> Option<&str> {
         let mut words = self.extra.iter();
         while let Some(word) = words.next() {
-            let (name, inline) = word.split_once('=').map_or((word.as_str(), false), |(name, _)| (name, true));
+            let (name, inline) =
+                word.split_once('=').map_or((word.as_str(), false), |(name, _)| (name, true));
             match HARMLESS.iter().find(|(harmless, _)| *harmless == name) {
                 None => return Some(word),
                 Some((_, true)) if !inline => {
@@ -98,7 +99,10 @@ mod tests {
             assert_eq!(command(harmless).first_that_changes_ids(), None, "{harmless}");
         }
         assert_eq!(command("--dtype=auto --revision x").first_that_changes_ids(), Some("--revision"));
-        assert_eq!(command("--dtype auto --chat-template=/t").first_that_changes_ids(), Some("--chat-template=/t"));
+        assert_eq!(
+            command("--dtype auto --chat-template=/t").first_that_changes_ids(),
+            Some("--chat-template=/t")
+        );
         assert_eq!(command("--tool-call-parser").first_that_changes_ids(), None);
     }
 }

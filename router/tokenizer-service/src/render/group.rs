@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, ChildStdin, Command};
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::lines::Tail;
@@ -21,12 +22,16 @@ const GUARD: &str = "trap '' TERM INT HUP QUIT; while read -r s; do kill -s \"$s
 /// How long the kernel may take to end what was killed.
 const KILL_PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long to wait for what a child wrote before it ended. Others in its group may keep the pipe open.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
 /// A running child and its group.
 #[derive(Debug)]
 pub struct Group {
     child: Child,
     guard: Child,
     orders: Option<ChildStdin>,
+    readers: JoinSet<()>,
 }
 
 impl Group {
@@ -56,19 +61,26 @@ impl Group {
             .stderr(Stdio::piped())
             .process_group(group)
             .spawn()?;
-        // Both end when the last process of the group closes its end.
+        // These end when the last process of the group closes its end.
+        let mut readers = JoinSet::new();
         if let Some(stream) = child.stdout.take() {
-            tokio::spawn(tail.clone().follow(stream));
+            readers.spawn(tail.clone().follow(stream));
         }
         if let Some(stream) = child.stderr.take() {
-            tokio::spawn(tail.clone().follow(stream));
+            readers.spawn(tail.clone().follow(stream));
         }
-        Ok(Self { child, guard, orders })
+        Ok(Self { child, guard, orders, readers })
     }
 
     /// Waits for the child's end. May be dropped and called again.
     pub async fn exited(&mut self) -> io::Result<ExitStatus> {
         self.child.wait().await
+    }
+
+    /// Waits a little for the last words of a child that has ended: they may still be in the pipe.
+    pub async fn last_words(&mut self) {
+        let all_read = async { while self.readers.join_next().await.is_some() {} };
+        let _ = timeout(LAST_WORDS, all_read).await;
     }
 
     /// Ends the group: SIGTERM, and after `grace`, or once the child is gone, SIGKILL for what is left. False when
@@ -82,7 +94,10 @@ impl Group {
         drop(self.orders.take());
         // The guard has the order; this is for a child that left the group, or a guard that is gone.
         let _ = self.child.start_kill();
-        timeout(KILL_PATIENCE, async { tokio::join!(self.child.wait(), self.guard.wait()) }).await.is_ok()
+        let both = async { tokio::join!(self.child.wait(), self.guard.wait()) };
+        let gone = timeout(KILL_PATIENCE, both).await.is_ok();
+        self.last_words().await;
+        gone
     }
 }
 
@@ -121,10 +136,10 @@ mod tests {
 
     #[tokio::test]
     async fn sigterm_ends_a_child_that_listens() {
-        let (group, tail) = sh("trap 'echo bye; exit 0' TERM; echo up; while :; do read -r x < /dev/zero; done");
+        let (group, tail) = sh("trap 'echo bye; exit 0' TERM; echo up; sleep 600 & wait");
         until("it is up", || !tail.lines().is_empty()).await;
         assert!(group.end(PATIENCE).await);
-        until("its last word came", || tail.lines().last().is_some_and(|line| line == "bye")).await;
+        assert_eq!(tail.lines(), ["up", "bye"]);
     }
 
     #[tokio::test]

@@ -50,7 +50,9 @@ impl Renderer {
         let limit = self.timings.startup;
         match timeout(limit, self.first_answer(stop)).await {
             Ok(waited) => waited,
-            Err(_) => Waited::Lost(format!("start-up timeout: no health answer within {} s", limit.as_secs())),
+            Err(_) => {
+                Waited::Lost(format!("start-up timeout: no health answer within {} s", limit.as_secs()))
+            }
         }
     }
 
@@ -66,7 +68,10 @@ impl Renderer {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return Waited::Stopped,
-                exit = self.group.exited() => return Waited::Lost(self.exited("during startup", exit)),
+                exit = self.group.exited() => {
+                    self.group.last_words().await;
+                    return Waited::Lost(self.exited("during startup", exit));
+                }
                 answer = look => match answer {
                     Some(true) => return Waited::Ready,
                     Some(false) if !stranger => {
@@ -104,7 +109,11 @@ impl Renderer {
     pub async fn end(self) {
         let number = self.port.number();
         if !self.group.end(self.timings.grace).await {
-            tracing::error!(model = self.model, port = number, "a killed renderer is still there; its port stays taken");
+            tracing::error!(
+                model = self.model,
+                port = number,
+                "a killed renderer is still there; its port stays taken"
+            );
             std::mem::forget(self.port);
         }
     }
