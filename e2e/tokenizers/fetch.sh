@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Fetches the real tokenizers that the exactness tests need, and checks what came.
 #
-#   e2e/tokenizers/fetch.sh [NAME...]      all seven when no name is given
+#   e2e/tokenizers/fetch.sh [NAME...]      all eight when no name is given
 #
-# They land in ${KVASIR_CACHE:-$HOME/.cache/kvasir}/tokenizers/NAME/{tokenizer.json,tokenizer_config.json}.
+# They land in ${KVASIR_CACHE:-$HOME/.cache/kvasir}/tokenizers/NAME/{tokenizer.json,tokenizer_config.json}; mistral_tekken
+# comes from PyPI and is one file, tekken.json.
 # A file that is already there with the right SHA-256 is left alone, so a second run needs no network.
 # The sums are those of router/tokenize/tests/data/vllm-NAME.json.
 set -euo pipefail
@@ -63,6 +64,36 @@ fetch() { # NAME SUM_TOKENIZER SUM_CONFIG
     echo "$name: fetched"
 }
 
+mistral_version=1.13.1
+mistral_sum=1948e2d48b0e7377f1bb5f1210f1ae5f984934e75713fc07e2452729b8365316
+
+fetch_mistral() {
+    local folder="$cache/mistral_tekken" work try
+    if matches "$folder/tekken.json" "$mistral_sum"; then
+        echo "mistral_tekken: present"
+        return 0
+    fi
+    work=$(mktemp -d "$cache/.fetch-mistral.XXXXXX")
+    for try in $(seq "$attempts"); do
+        python3 -m pip download --quiet --disable-pip-version-check --no-deps --dest "$work" \
+            "mistral-common==$mistral_version" && break
+        echo "fetch.sh: pip download mistral-common failed (try $try of $attempts)" >&2
+        sleep "$try"
+    done
+    # A wheel is a zip archive, which Python reads.
+    python3 -c 'import sys, zipfile; sys.stdout.buffer.write(zipfile.ZipFile(sys.argv[1]).read("mistral_common/data/tekken_240911.json"))' \
+        "$work"/*.whl > "$work/tekken.json" || { rm -rf "$work"; return 1; }
+    if ! matches "$work/tekken.json" "$mistral_sum"; then
+        echo "fetch.sh: mistral_tekken has SHA-256 $(sum_of "$work/tekken.json"), expected $mistral_sum" >&2
+        rm -rf "$work"
+        return 1
+    fi
+    mkdir -p "$folder"
+    mv -f "$work/tekken.json" "$folder/tekken.json"
+    rm -rf "$work"
+    echo "mistral_tekken: fetched"
+}
+
 command -v sha256sum >/dev/null || { echo "fetch.sh: sha256sum is missing" >&2; exit 1; }
 mkdir -p "$cache"
 failed=0 known=" "
@@ -72,6 +103,10 @@ while read -r name tokenizer_sum config_sum; do
     if [ $# -gt 0 ] && [[ " $* " != *" $name "* ]]; then continue; fi
     fetch "$name" "$tokenizer_sum" "$config_sum" || { echo "fetch.sh: $name: not fetched" >&2; failed=1; }
 done <<<"$table"
+known="${known}mistral_tekken "
+if [ $# -eq 0 ] || [[ " $* " == *" mistral_tekken "* ]]; then
+    fetch_mistral || { echo "fetch.sh: mistral_tekken: not fetched" >&2; failed=1; }
+fi
 for name in "$@"; do
     [[ "$known" == *" $name "* ]] || { echo "fetch.sh: unknown tokenizer $name (known:$known)" >&2; failed=1; }
 done

@@ -4,6 +4,7 @@ mod local_slot;
 mod model;
 mod proof;
 mod status;
+mod verify;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,6 +25,7 @@ use model::ModelChain;
 pub use local_slot::Loader;
 pub use proof::Proof;
 pub use status::{LoadState, ModelStatus, SourceStatus};
+pub use verify::{ProbeDifference, ProbeStatus, VersionStatus};
 
 /// Where one model's tokens may come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,26 +56,40 @@ pub struct Chain {
     clock: Arc<dyn Clock>,
     loader: Loader,
     pool: &'static Pool,
+    /// Whether each model's engines are looked after in the background.
+    watches: bool,
 }
 
 impl Chain {
-    /// Builds the chain and starts loading the local tokenizers in the background.
+    /// Builds the chain and starts loading the local tokenizers in the background. Each version of an engine that
+    /// appears is compared with them by a few probes, as soon as there is a runtime to do so.
     pub fn new(
         models: Vec<(ModelName, ModelTokens)>,
         client: Arc<dyn SideClient>,
         directory: Arc<dyn EndpointDirectory>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self::with_loader(models, client, directory, clock, local_slot::disk_loader())
+        Self::build(models, client, directory, clock, local_slot::disk_loader(), true)
     }
 
-    /// The same with a loader of its own.
+    /// The same with a loader of its own, and probes only when [`Self::verify`] is called.
     pub fn with_loader(
         models: Vec<(ModelName, ModelTokens)>,
         client: Arc<dyn SideClient>,
         directory: Arc<dyn EndpointDirectory>,
         clock: Arc<dyn Clock>,
         loader: Loader,
+    ) -> Self {
+        Self::build(models, client, directory, clock, loader, false)
+    }
+
+    fn build(
+        models: Vec<(ModelName, ModelTokens)>,
+        client: Arc<dyn SideClient>,
+        directory: Arc<dyn EndpointDirectory>,
+        clock: Arc<dyn Clock>,
+        loader: Loader,
+        watches: bool,
     ) -> Self {
         let chain = Self {
             models: RwLock::default(),
@@ -83,6 +99,7 @@ impl Chain {
             clock,
             loader,
             pool: Pool::process(),
+            watches,
         };
         chain.set_models(models);
         chain
@@ -115,6 +132,7 @@ impl Chain {
                     Arc::clone(&self.clock),
                 ))
             });
+            self.watch(&model);
             next.insert(name, model);
         }
         *self.models.write() = next;
@@ -126,6 +144,25 @@ impl Chain {
     pub fn observe(&self, model: &ModelName, source: TokenSource, predicted: u32, usage_prompt_tokens: u64) {
         if let Some(model) = self.model(model) {
             model.observe(source, u64::from(predicted) == usage_prompt_tokens);
+        }
+    }
+
+    /// Compares the local tokenizers with engines whose version was not compared yet. Needs no calling where the chain
+    /// looks after them itself.
+    pub async fn verify(&self) {
+        let models: Vec<_> = self.models.read().values().cloned().collect();
+        for model in models {
+            model.verify().await;
+        }
+    }
+
+    fn watch(&self, model: &Arc<ModelChain>) {
+        // Without a runtime the first request begins it.
+        if self.watches
+            && !model.is_watched()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            verify::watch(model, &runtime);
         }
     }
 
@@ -168,6 +205,7 @@ impl Chain {
             return Err(TokenizeError::NotTokenizable);
         }
         let model = self.model(&request.model).ok_or(TokenizeError::NoBackend)?;
+        self.watch(&model);
         let (source, ids) = model.encode(request, self.pool).await?;
         Ok(Tokenized { ids: ids.into(), source, took: took(), whole: true })
     }

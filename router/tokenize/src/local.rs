@@ -5,7 +5,9 @@ mod encoder;
 mod load;
 mod outline;
 mod self_check;
+mod tekken;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +16,7 @@ use bytes::Bytes;
 use kvasir_core::{InferenceRequest, Prompt, RequestKind, TokenizeError};
 
 use crate::memory::{MemoryUse, PrefixMemory};
-use crate::request::PromptInput;
+use crate::request::{ChatCall, MistralVersion, PromptInput, Segment};
 use crate::template::ChatTemplates;
 
 use boundary::Boundaries;
@@ -33,9 +35,25 @@ pub struct LocalTokenizer {
     fallback: Option<String>,
     affixes: Option<Affixes>,
     boundaries: Option<Boundaries>,
-    templates: ChatTemplates,
+    chat: ChatRules,
     memory: PrefixMemory,
     vocab_size: usize,
+}
+
+/// How a conversation becomes a prompt.
+#[derive(Debug)]
+enum ChatRules {
+    /// By a template.
+    Templates(Box<ChatTemplates>),
+    /// As `mistral-common` does it.
+    Mistral(MistralRules),
+}
+
+/// A Mistral tokenizer's version and control tokens.
+#[derive(Debug)]
+struct MistralRules {
+    version: Option<MistralVersion>,
+    controls: HashMap<String, u32>,
 }
 
 /// What the tokenizer puts around a plain prompt.
@@ -86,20 +104,34 @@ impl LocalTokenizer {
             PromptInput::Ids(ids) => Ok(ids.to_vec()),
             PromptInput::Text { text, add_special_tokens } => self.encode_text(&text, add_special_tokens),
             PromptInput::Chat(call) => {
+                let templates = match &self.chat {
+                    ChatRules::Templates(templates) => templates,
+                    ChatRules::Mistral(rules) => return self.encode_segments(&rules.segments(*call)?, rules),
+                };
                 let add_special_tokens = call.add_special_tokens();
-                let rendered = call.render(&self.templates)?;
+                let rendered = call.render(templates)?;
                 self.encode_text(&rendered, add_special_tokens)
             }
         }
     }
 
-    /// The text that a chat body renders to; `None` for a body without a template.
+    /// The text that a chat body renders to, control tokens by name; `None` for a body without a template.
     ///
     /// # Errors
     /// As [`Self::encode_request`].
     pub fn render_body(&self, kind: RequestKind, body: &Bytes) -> Result<Option<String>, TokenizeError> {
         match PromptInput::read(kind, body)? {
-            PromptInput::Chat(call) => call.render(&self.templates).map(Some),
+            PromptInput::Chat(call) => match &self.chat {
+                ChatRules::Templates(templates) => call.render(templates).map(Some),
+                ChatRules::Mistral(rules) => {
+                    let segments = rules.segments(*call)?;
+                    let names = segments.iter().map(|segment| match segment {
+                        Segment::Control(name) => *name,
+                        Segment::Text(text) => text.as_str(),
+                    });
+                    Ok(Some(names.collect()))
+                }
+            },
             PromptInput::Ids(_) | PromptInput::Text { .. } => Ok(None),
         }
     }
@@ -131,15 +163,34 @@ impl LocalTokenizer {
             return Ok(());
         }
         for piece in first.into_iter().chain(pieces) {
-            let key = self.memory.key(piece);
-            if self.memory.recall(key, ids) {
-                continue;
-            }
-            let mut encoded = self.encoder.encode(piece, false).map_err(failed)?;
-            self.memory.remember(key, &encoded);
-            ids.append(&mut encoded);
+            self.encode_piece(piece, ids)?;
         }
         Ok(())
+    }
+
+    /// A piece whose ids depend on nothing but its text.
+    fn encode_piece(&self, piece: &str, ids: &mut Vec<u32>) -> Result<(), TokenizeError> {
+        let key = self.memory.key(piece);
+        if self.memory.recall(key, ids) {
+            return Ok(());
+        }
+        let mut encoded = self.encoder.encode(piece, false).map_err(failed)?;
+        self.memory.remember(key, &encoded);
+        ids.append(&mut encoded);
+        Ok(())
+    }
+
+    fn encode_segments(&self, segments: &[Segment], rules: &MistralRules) -> Result<Vec<u32>, TokenizeError> {
+        let mut ids = Vec::new();
+        for segment in segments {
+            match segment {
+                Segment::Text(text) => self.encode_piece(text, &mut ids)?,
+                Segment::Control(name) => ids.push(
+                    *rules.controls.get(*name).ok_or(TokenizeError::Invalid("a control token is missing"))?,
+                ),
+            }
+        }
+        Ok(ids)
     }
 
     /// The text of ids, special tokens included.
@@ -147,7 +198,17 @@ impl LocalTokenizer {
     /// # Errors
     /// [`TokenizeError::Tokenizer`] when the decoder fails.
     pub fn decode(&self, ids: &[u32]) -> Result<String, TokenizeError> {
-        self.encoder.decode(ids).map_err(failed)
+        let ChatRules::Mistral(rules) = &self.chat else { return self.encoder.decode(ids).map_err(failed) };
+        let name =
+            |id: u32| rules.controls.iter().find(|(_, known)| **known == id).map(|(name, _)| name.as_str());
+        let mut text = String::new();
+        for run in ids.chunk_by(|a, b| name(*a).is_none() && name(*b).is_none()) {
+            match run {
+                [id] if name(*id).is_some() => text.push_str(name(*id).unwrap_or_default()),
+                _ => text.push_str(&self.encoder.decode(run).map_err(failed)?),
+            }
+        }
+        Ok(text)
     }
 
     /// Number of ids, added tokens included.
@@ -165,6 +226,16 @@ impl LocalTokenizer {
         self.fallback.as_deref()
     }
 
+    /// Whether a chat template prints the day: two renderings then agree only on the same one.
+    pub fn prints_the_date(&self) -> bool {
+        match &self.chat {
+            ChatRules::Templates(templates) => {
+                templates.mentions("date_string") || templates.mentions("strftime_now")
+            }
+            ChatRules::Mistral(_) => false,
+        }
+    }
+
     /// What the memory of segments holds.
     pub fn memory_use(&self) -> MemoryUse {
         self.memory.usage()
@@ -180,13 +251,22 @@ impl LocalTokenizer {
     }
 }
 
+impl MistralRules {
+    fn segments(&self, call: ChatCall) -> Result<Vec<Segment>, TokenizeError> {
+        match self.version {
+            Some(version) => call.mistral_segments(version),
+            None => Err(TokenizeError::Inexact("chats of this version of Mistral's rules")),
+        }
+    }
+}
+
 impl fmt::Debug for LocalTokenizer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LocalTokenizer")
             .field("encoder", &self.encoder.name())
             .field("fallback", &self.fallback)
             .field("vocab_size", &self.vocab_size)
-            .field("templates", &self.templates)
+            .field("chat", &self.chat)
             .finish_non_exhaustive()
     }
 }

@@ -1,7 +1,7 @@
 //! Ids from someone else: a tokenizer service, or a pod of the model.
 
-mod answer;
-mod body;
+pub(crate) mod answer;
+pub(crate) mod body;
 mod breaker;
 
 use std::fmt;
@@ -240,13 +240,17 @@ struct Target {
 
 impl Target {
     fn of(endpoint: &Endpoint, port: Option<u16>) -> Self {
-        let address = &endpoint.address;
-        let url = match port {
-            None => format!("{}/tokenize", address.url()),
-            Some(port) if address.host.contains(':') => format!("http://[{}]:{port}/tokenize", address.host),
-            Some(port) => format!("http://{}:{port}/tokenize", address.host),
-        };
-        Self { url, dialect: endpoint.engine }
+        Self { url: tokenize_url(endpoint, port), dialect: endpoint.engine }
+    }
+}
+
+/// Where an endpoint's `/tokenize` is: on its inference port, unless another one is configured.
+pub(crate) fn tokenize_url(endpoint: &Endpoint, port: Option<u16>) -> String {
+    let address = &endpoint.address;
+    match port {
+        None => format!("{}/tokenize", address.url()),
+        Some(port) if address.host.contains(':') => format!("http://[{}]:{port}/tokenize", address.host),
+        Some(port) => format!("http://{}:{port}/tokenize", address.host),
     }
 }
 

@@ -4,6 +4,7 @@ mod anthropic;
 mod chat;
 mod completions;
 mod messages;
+mod mistral;
 mod responses;
 mod tools;
 
@@ -14,6 +15,7 @@ use kvasir_core::{RequestKind, TokenizeError};
 use crate::json::{self, Json, Object, ParseError};
 
 pub use chat::ChatCall;
+pub use mistral::{MistralVersion, Segment};
 
 /// What a body asks to be computed.
 #[derive(Debug)]

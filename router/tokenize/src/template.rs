@@ -4,6 +4,7 @@ mod calendar;
 mod content_format;
 mod environment;
 mod generation;
+mod letters;
 mod methods;
 mod python;
 mod source;
@@ -22,7 +23,7 @@ pub use python::BigInt;
 pub(crate) use python::is_space;
 use python::trim_end;
 pub use source::{SpecialTokens, TemplateSource, TemplateSourceError};
-pub(crate) use tojson::to_json;
+pub(crate) use tojson::{to_json, to_json_text};
 
 /// What a template's author may do to us in one rendering: instructions, and 64 bytes of data each. Enough for
 /// 256 MiB of prompt, and about a second of work.
@@ -31,6 +32,9 @@ const FUEL: u64 = 20_000_000;
 /// Appended to the final message while rendering, to find where it ends; the value transformers uses, because a
 /// template may look for it.
 const CONTINUE_TAG: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
+
+/// What a template did to letters that Unicode versions treat differently: the engine's ids cannot be told.
+pub(crate) const UNCERTAIN: &str = "letters that Unicode versions treat differently";
 
 /// Why a template cannot be used or did not render.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -53,6 +57,7 @@ pub struct ChatTemplates {
     default: Option<Traits>,
     with_tools: Option<Traits>,
     special: Vec<(Arc<str>, Value)>,
+    sources: Vec<String>,
 }
 
 /// What is known about one template from its text.
@@ -109,7 +114,13 @@ impl ChatTemplates {
         };
         let default = add("default", &source.default)?;
         let with_tools = add("tool_use", &source.tool_use)?;
-        Ok(Self { environment, default, with_tools, special: special.into_pairs() })
+        let sources = [&source.default, &source.tool_use].into_iter().flatten().cloned().collect();
+        Ok(Self { environment, default, with_tools, special: special.into_pairs(), sources })
+    }
+
+    /// Whether one of the templates' texts has a word in it.
+    pub fn mentions(&self, word: &str) -> bool {
+        self.sources.iter().any(|text| text.contains(word))
     }
 
     /// The template for a request.
@@ -199,6 +210,9 @@ fn classify(error: &minijinja::Error) -> &'static str {
     use minijinja::ErrorKind as K;
     if environment::is_raised(error) {
         return "the template refused the request";
+    }
+    if letters::is_uncertain(error) {
+        return UNCERTAIN;
     }
     match error.kind() {
         K::OutOfFuel => "the template did too much work",

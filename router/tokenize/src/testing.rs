@@ -67,6 +67,59 @@ impl SideClient for FakeClient {
     }
 }
 
+/// Answers each call by a function, and counts them.
+pub struct ServingClient<F> {
+    serve: F,
+    calls: Mutex<Vec<String>>,
+}
+
+impl<F: Fn(&SideRequest) -> Result<SideResponse, SideError> + Send + Sync> ServingClient<F> {
+    pub fn new(serve: F) -> Arc<Self> {
+        Arc::new(Self { serve, calls: Mutex::default() })
+    }
+
+    /// The URLs asked so far.
+    pub fn urls(&self) -> Vec<String> {
+        self.calls.lock().clone()
+    }
+}
+
+impl<F: Fn(&SideRequest) -> Result<SideResponse, SideError> + Send + Sync> SideClient for ServingClient<F> {
+    fn call(&self, request: SideRequest) -> BoxFuture<'_, Result<SideResponse, SideError>> {
+        self.calls.lock().push(request.url.clone());
+        let answer = (self.serve)(&request);
+        Box::pin(async move { answer })
+    }
+}
+
+/// An engine that renders, or only tokenizes, with a tokenizer of its own.
+pub fn engine_answer(
+    tokenizer: &crate::LocalTokenizer,
+    renders: bool,
+    version: &str,
+    request: &SideRequest,
+) -> Result<SideResponse, SideError> {
+    let path = request.url.trim_start_matches("http://a:8000");
+    let ids = |kind| tokenizer.encode_body(kind, &request.body);
+    let kind = match path {
+        "/version" => return answer(200, json!({"version": version}).to_string()),
+        "/v1/chat/completions/render" | "/v1/completions/render" if !renders => return answer(404, "{}"),
+        "/v1/chat/completions/render" => RequestKind::Chat,
+        "/v1/completions/render" => RequestKind::Completions,
+        "/tokenize" if memchr::memmem::find(&request.body, b"\"prompt\"").is_some() => {
+            RequestKind::Completions
+        }
+        "/tokenize" => RequestKind::Chat,
+        _ => return answer(404, "{}"),
+    };
+    match (ids(kind), path, kind) {
+        (Err(_), ..) => answer(400, "{}"),
+        (Ok(ids), "/tokenize", _) => tokens(&ids),
+        (Ok(ids), _, RequestKind::Chat) => answer(200, json!({"token_ids": ids}).to_string()),
+        (Ok(ids), ..) => answer(200, json!([{"token_ids": ids}]).to_string()),
+    }
+}
+
 /// An answer of a status with a body.
 pub fn answer(status: u16, body: impl Into<String>) -> Result<SideResponse, SideError> {
     Ok(SideResponse {

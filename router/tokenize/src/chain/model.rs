@@ -1,8 +1,9 @@
 //! One model's sources, asked in order.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use kvasir_core::{
     Clock, EndpointDirectory, InferenceRequest, ModelName, SideClient, TokenSource, TokenizeError,
@@ -13,27 +14,35 @@ use super::ModelTokens;
 use super::local_slot::LocalSlot;
 use super::proof::{Record, Verdict};
 use super::status::{ModelStatus, SourceStatus};
+use super::verify::Verification;
+use crate::local::SharedTokenizer;
 use crate::pool::{Lane, Pool, PoolError};
 use crate::remote::{Remote, RemoteSource};
 
 /// The chain of one model.
-#[derive(Debug)]
 pub struct ModelChain {
     name: ModelName,
     tokens: ModelTokens,
-    links: Vec<Link>,
+    pub(super) links: Vec<Link>,
+    pub(super) client: Arc<dyn SideClient>,
+    pub(super) directory: Arc<dyn EndpointDirectory>,
+    pub(super) verification: Verification,
+    /// Whether the background task of the probes has begun.
+    pub(super) watched: AtomicBool,
+    /// Which engine is asked first in the next look.
+    pub(super) turn: AtomicUsize,
 }
 
 #[derive(Debug)]
-struct Link {
-    backend: Backend,
-    record: Record,
+pub struct Link {
+    pub(super) backend: Backend,
+    pub(super) record: Record,
     succeeded: AtomicU64,
     failed: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 #[derive(Debug)]
-enum Backend {
+pub enum Backend {
     Local(Arc<LocalSlot>),
     Remote(RemoteSource),
 }
@@ -75,7 +84,26 @@ impl ModelChain {
                 _ => tracing::debug!(model = %name, source = source.as_str(), "token source not used"),
             }
         }
-        Self { name, tokens, links }
+        Self {
+            name,
+            tokens,
+            links,
+            client,
+            directory,
+            verification: Verification::default(),
+            watched: AtomicBool::new(false),
+            turn: AtomicUsize::new(0),
+        }
+    }
+
+    /// The engines' name for it.
+    pub fn name(&self) -> &ModelName {
+        &self.name
+    }
+
+    /// Whether the background task of the probes has begun, or there is nothing to compare.
+    pub fn is_watched(&self) -> bool {
+        self.watched.load(Ordering::Relaxed)
     }
 
     /// How it was configured.
@@ -112,17 +140,35 @@ impl ModelChain {
     pub fn observe(&self, source: TokenSource, agrees: bool) {
         let Some(link) = self.links.iter().find(|link| link.source() == source) else { return };
         if link.record.note(agrees) == Verdict::Demoted {
-            tracing::warn!(
-                model = %self.name,
-                source = source.as_str(),
-                "the engine counts other prompt tokens than this source: it is not asked any more. Is it the tokenizer and the chat template of the model that is served?"
-            );
+            self.warn_demoted(source);
         }
+    }
+
+    /// Says once that a source is not asked any more.
+    pub(super) fn warn_demoted(&self, source: TokenSource) {
+        tracing::warn!(
+            model = %self.name,
+            source = source.as_str(),
+            "the engine counts other prompt tokens than this source: it is not asked any more. Is it the tokenizer and the chat template of the model that is served?"
+        );
     }
 
     /// The state of every source.
     pub fn status(&self) -> ModelStatus {
-        ModelStatus { model: self.name.clone(), sources: self.links.iter().map(Link::status).collect() }
+        ModelStatus {
+            model: self.name.clone(),
+            sources: self.links.iter().map(Link::status).collect(),
+            probes: self.verification.status(),
+        }
+    }
+}
+
+impl fmt::Debug for ModelChain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ModelChain")
+            .field("name", &self.name)
+            .field("links", &self.links)
+            .finish_non_exhaustive()
     }
 }
 
@@ -141,8 +187,22 @@ fn is_final(error: &TokenizeError) -> bool {
     }
 }
 
+/// Encodes on a thread of the pool.
+pub async fn encode_in_pool(
+    pool: &Pool,
+    tokenizer: SharedTokenizer,
+    request: InferenceRequest,
+) -> Result<Vec<u32>, TokenizeError> {
+    let lane = Lane::of(request.body.len());
+    match pool.run(lane, move || tokenizer.encode_request(&request)).await {
+        Ok(result) => result,
+        Err(PoolError::Full) => Err(TokenizeError::QueueFull),
+        Err(PoolError::Lost) => Err(TokenizeError::Tokenizer("the job was lost".to_owned())),
+    }
+}
+
 impl Link {
-    fn source(&self) -> TokenSource {
+    pub(super) fn source(&self) -> TokenSource {
         match &self.backend {
             Backend::Local(_) => TokenSource::Local,
             Backend::Remote(remote) => remote.source(),
@@ -152,16 +212,7 @@ impl Link {
     async fn encode(&self, request: &InferenceRequest, pool: &Pool) -> Result<Vec<u32>, TokenizeError> {
         match &self.backend {
             Backend::Remote(remote) => remote.encode(request, pool).await,
-            Backend::Local(slot) => {
-                let tokenizer = slot.get()?;
-                let request = request.clone();
-                let lane = Lane::of(request.body.len());
-                match pool.run(lane, move || tokenizer.encode_request(&request)).await {
-                    Ok(result) => result,
-                    Err(PoolError::Full) => Err(TokenizeError::QueueFull),
-                    Err(PoolError::Lost) => Err(TokenizeError::Tokenizer("the job was lost".to_owned())),
-                }
-            }
+            Backend::Local(slot) => encode_in_pool(pool, slot.get()?, request.clone()).await,
         }
     }
 

@@ -78,6 +78,14 @@ impl Record {
         Verdict::Unchanged
     }
 
+    /// Trusts the source anew: what it was compared with has changed. The counts stay.
+    pub fn reset(&self) {
+        let mut counts = self.0.lock();
+        counts.unforgiven = 0;
+        counts.agreements_in_a_row = 0;
+        counts.demoted = false;
+    }
+
     /// Whether the source is not asked any more.
     pub fn is_demoted(&self) -> bool {
         self.0.lock().demoted

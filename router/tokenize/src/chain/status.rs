@@ -6,6 +6,7 @@ use kvasir_core::{ModelName, TokenSource};
 use serde::Serialize;
 
 use super::proof::Proof;
+use super::verify::ProbeStatus;
 
 /// How far a local tokenizer has come.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -65,4 +66,6 @@ pub struct ModelStatus {
     pub model: ModelName,
     /// Its sources.
     pub sources: Vec<SourceStatus>,
+    /// What the probes proved about the local tokenizer.
+    pub probes: ProbeStatus,
 }

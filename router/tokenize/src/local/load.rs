@@ -7,7 +7,8 @@ use serde_json::Value;
 use super::boundary::Boundaries;
 use super::encoder::{Encoder, EncoderChoice};
 use super::outline::{self, AddedToken, Outline};
-use super::{Affixes, LocalTokenizer, self_check};
+use super::tekken::Tekken;
+use super::{Affixes, ChatRules, LocalTokenizer, MistralRules, self_check};
 use crate::memory::PrefixMemory;
 use crate::template::{
     ChatTemplates, SpecialTokens, TemplateError, TemplateSource, TemplateSourceError, WallClock,
@@ -49,7 +50,7 @@ pub enum LoadError {
     #[error("the tokenizer directory {0} does not exist")]
     MissingDirectory(PathBuf),
     /// The directory has no tokenizer.
-    #[error("{0} has no tokenizer.json")]
+    #[error("{0} has no tokenizer.json (nor Mistral's tekken.json)")]
     MissingTokenizer(PathBuf),
     /// A file cannot be read.
     #[error("cannot read {path}: {error}")]
@@ -90,6 +91,10 @@ pub fn load(
         return Err(LoadError::MissingDirectory(directory.to_owned()));
     }
     let path = directory.join("tokenizer.json");
+    let tekken = directory.join("tekken.json");
+    if tekken.is_file() && chat_template.is_none() && (!path.is_file() || has_mistral_weights(directory)) {
+        return load_tekken(&tekken, &options);
+    }
     if !path.is_file() {
         return Err(LoadError::MissingTokenizer(directory.to_owned()));
     }
@@ -98,21 +103,55 @@ pub fn load(
     // The template first: it is quick, and its faults are the user's to mend.
     let source = TemplateSource::find(directory, &config, chat_template)?;
     let special = SpecialTokens::from_config(&config, &map);
-    let templates = ChatTemplates::compile(&source, special, options.wall_clock).map_err(|error| {
-        LoadError::Template { path: chat_template.unwrap_or(directory).to_owned(), error }
+    let clock = options.wall_clock.clone();
+    let templates = ChatTemplates::compile(&source, special, clock).map_err(|error| LoadError::Template {
+        path: chat_template.unwrap_or(directory).to_owned(),
+        error,
     })?;
-    let text = std::fs::read(&path).map_err(|error| LoadError::Unreadable { path: path.clone(), error })?;
-    let damaged = |reason: String| LoadError::Damaged { path: path.clone(), reason };
+    assemble(&path, read(&path)?, &config, ChatRules::Templates(Box::new(templates)), &options)
+}
+
+fn load_tekken(path: &Path, options: &LoadOptions) -> Result<LocalTokenizer, LoadError> {
+    let damaged = |reason: String| LoadError::Damaged { path: path.to_owned(), reason };
+    let Tekken { tokenizer, version, controls, vocab_size } = Tekken::parse(&read(path)?).map_err(damaged)?;
+    let begin = *controls.get("<s>").ok_or_else(|| damaged("no control token <s>".to_owned()))?;
+    let rules = ChatRules::Mistral(MistralRules { version, controls });
+    let tokenizer = assemble(path, tokenizer, &Value::Null, rules, options)?;
+    let affixes = Some(Affixes { before: vec![begin], after: Vec::new() });
+    Ok(LocalTokenizer { affixes, vocab_size, ..tokenizer })
+}
+
+/// Where Mistral's own weights lie beside both kinds of tokenizer, the engine takes Mistral's.
+fn has_mistral_weights(directory: &Path) -> bool {
+    std::fs::read_dir(directory).is_ok_and(|mut entries| {
+        entries.any(|entry| {
+            entry.is_ok_and(|entry| {
+                let name = entry.file_name();
+                let name = name.to_string_lossy();
+                name.starts_with("consolidated") && name.ends_with(".safetensors")
+            })
+        })
+    })
+}
+
+/// Puts a tokenizer together from the text of its `tokenizer.json`.
+fn assemble(
+    path: &Path,
+    text: Vec<u8>,
+    config: &Value,
+    chat: ChatRules,
+    options: &LoadOptions,
+) -> Result<LocalTokenizer, LoadError> {
+    let damaged = |reason: String| LoadError::Damaged { path: path.to_owned(), reason };
     let outline: Outline = serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
-    let configured = outline::configured_tokens(&config, &outline.added_tokens);
+    let configured = outline::configured_tokens(config, &outline.added_tokens);
     let reference = load_reference(&text, &configured).map_err(&damaged)?;
-    drop(text);
     let vocab_size = reference.get_vocab_size(true);
     let reference = Encoder::Reference(Box::new(reference));
     let tokens: Vec<AddedToken> = outline.added_tokens.iter().chain(&configured).cloned().collect();
     let (encoder, fallback) = match options.encoder {
         EncoderChoice::Reference => (reference, None),
-        EncoderChoice::Auto => choose(&path, &tokens, &configured, reference),
+        EncoderChoice::Auto => choose(text, &tokens, &configured, reference),
     };
     let tokenizer = LocalTokenizer {
         affixes: Affixes::of(&encoder),
@@ -120,11 +159,15 @@ pub fn load(
         memory: PrefixMemory::new(options.memory_bytes),
         encoder,
         fallback,
-        templates,
+        chat,
         vocab_size,
     };
     tokenizer.warm_up();
     Ok(tokenizer)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, LoadError> {
+    std::fs::read(path).map_err(|error| LoadError::Unreadable { path: path.to_owned(), error })
 }
 
 /// A file that need not be there. Damage is an error all the same: half a config would give wrong ids silently.
@@ -132,8 +175,7 @@ fn read_optional(path: &Path) -> Result<Value, LoadError> {
     if !path.is_file() {
         return Ok(Value::Null);
     }
-    let text = std::fs::read(path).map_err(|error| LoadError::Unreadable { path: path.to_owned(), error })?;
-    serde_json::from_slice(&text)
+    serde_json::from_slice(&read(path)?)
         .map_err(|error| LoadError::Damaged { path: path.to_owned(), reason: error.to_string() })
 }
 
@@ -157,12 +199,12 @@ fn load_reference(text: &[u8], configured: &[AddedToken]) -> Result<tokenizers::
 
 /// The fast encoder where it can be trusted, else the reference and the reason.
 fn choose(
-    path: &Path,
+    text: Vec<u8>,
     tokens: &[AddedToken],
     configured: &[AddedToken],
     reference: Encoder,
 ) -> (Encoder, Option<String>) {
-    match load_fast(path, tokens, configured).and_then(|fast| {
+    match load_fast(text, tokens, configured).and_then(|fast| {
         self_check::compare(&fast, &reference, tokens)?;
         Ok(fast)
     }) {
@@ -171,13 +213,13 @@ fn choose(
     }
 }
 
-fn load_fast(path: &Path, tokens: &[AddedToken], configured: &[AddedToken]) -> Result<Encoder, String> {
+fn load_fast(text: Vec<u8>, tokens: &[AddedToken], configured: &[AddedToken]) -> Result<Encoder, String> {
     // Its matching takes no notice of this rule.
     if tokens.iter().any(|token| token.single_word) {
         return Err("an added token matches whole words only".to_owned());
     }
-    let text = std::fs::read(path).map_err(|error| error.to_string())?;
     let json = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
+    drop(text);
     let mut fast = fastokens::Tokenizer::from_json(json).map_err(|error| error.to_string())?;
     fast.set_truncation(None);
     fast.set_padding(None);

@@ -7,7 +7,7 @@ use kvasir_core::TokenizeError;
 use minijinja::Value;
 
 use super::chat::{self, ChatCall};
-use super::messages::BILLING_HEADER;
+use super::messages::{BILLING_HEADER, FunctionOrder};
 use super::tools::{self, Function};
 use super::{field, refuse_truncation};
 use crate::json::{Json, Object};
@@ -32,6 +32,8 @@ pub fn read(body: &Object) -> Result<ChatCall, TokenizeError> {
         add_generation_prompt: true,
         continue_final_message: false,
         add_special_tokens: false,
+        function_order: FunctionOrder::ArgumentsFirst,
+        has_arguments: field(body, "chat_template_kwargs").is_some(),
     })
 }
 
@@ -103,7 +105,10 @@ fn convert(turn: &Object, messages: &mut Vec<Json>) -> Result<(), TokenizeError>
         [] if &**role == "user" => return Ok(()),
         [] => {}
         [text] => fields.push(("content", Json::Text(Arc::clone(text)))),
-        _ => fields.push(("content", Json::List(texts.into_iter().map(Json::Text).collect()))),
+        _ => {
+            let part = |text| map([("type", Json::text("text")), ("text", Json::Text(text))]);
+            fields.push(("content", Json::List(texts.into_iter().map(part).collect())));
+        }
     }
     messages.push(message(role, fields));
     Ok(())

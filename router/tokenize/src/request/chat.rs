@@ -5,6 +5,7 @@ use std::sync::Arc;
 use kvasir_core::TokenizeError;
 use minijinja::Value;
 
+use super::messages::FunctionOrder;
 use super::{field, flag, messages, refuse_truncation, tools};
 use crate::json::{Json, Object};
 use crate::template::{self, ChatTemplates, RenderInput, TemplateError};
@@ -43,6 +44,10 @@ pub struct ChatCall {
     pub(super) continue_final_message: bool,
     /// Whether the tokenizer adds its special tokens to the rendered text.
     pub(super) add_special_tokens: bool,
+    /// The order of a called function's fields.
+    pub(super) function_order: FunctionOrder,
+    /// Whether the client gave template arguments.
+    pub(super) has_arguments: bool,
 }
 
 impl ChatCall {
@@ -74,6 +79,8 @@ impl ChatCall {
             add_generation_prompt,
             continue_final_message,
             add_special_tokens: flag(body, "add_special_tokens", false)?,
+            function_order: FunctionOrder::ArgumentsFirst,
+            has_arguments: field(body, "chat_template_kwargs").is_some(),
         })
     }
 
@@ -89,8 +96,12 @@ impl ChatCall {
     pub fn render(self, templates: &ChatTemplates) -> Result<String, TokenizeError> {
         let (tools, variables) = self.tools_and_variables()?;
         let template = templates.select(tools.is_some()).map_err(refused)?;
-        let mut messages =
-            messages::normalise(&self.messages, template.content_format(), template.knows_developer())?;
+        let mut messages = messages::normalise(
+            &self.messages,
+            template.content_format(),
+            template.knows_developer(),
+            self.function_order,
+        )?;
         if self.continue_final_message {
             if !template.mentions_content() {
                 return Err(TokenizeError::Invalid("the template cannot continue a message"));
@@ -176,5 +187,8 @@ pub fn arguments(
 }
 
 fn refused(error: TemplateError) -> TokenizeError {
+    if error == TemplateError::Render(template::UNCERTAIN) {
+        return TokenizeError::Inexact(template::UNCERTAIN);
+    }
     TokenizeError::Template(error.to_string())
 }

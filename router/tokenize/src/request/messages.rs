@@ -23,7 +23,45 @@ pub struct Message {
 #[derive(Debug)]
 enum Content {
     Text(Arc<str>),
-    Parts(Vec<Arc<str>>),
+    Parts(Vec<Part>),
+}
+
+/// A part of a content that is text, with what else the client wrote into it.
+#[derive(Debug)]
+struct Part {
+    text: Arc<str>,
+    rest: Vec<(Arc<str>, Value)>,
+}
+
+/// Fields of content parts that mean something to the engine, and so do not reach the template.
+const PART_FIELDS: [&str; 18] = [
+    "audio_embeds",
+    "audio_url",
+    "closed",
+    "data",
+    "file",
+    "image_embeds",
+    "image_pil",
+    "image_url",
+    "input_audio",
+    "name",
+    "prompt_cache_breakpoint",
+    "refusal",
+    "text",
+    "thinking",
+    "type",
+    "uuid",
+    "video_embeds",
+    "video_url",
+];
+
+/// In which order the engine writes the fields of a called function; templates that print whole calls show it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FunctionOrder {
+    /// Of the chat API's type.
+    ArgumentsFirst,
+    /// As `/v1/responses` builds its calls.
+    NameFirst,
 }
 
 impl Message {
@@ -31,7 +69,7 @@ impl Message {
     pub fn map_last_text(&mut self, change: impl FnOnce(&str) -> String) -> Option<()> {
         let text = match &mut self.content {
             Content::Text(text) => text,
-            Content::Parts(parts) => parts.last_mut()?,
+            Content::Parts(parts) => &mut parts.last_mut()?.text,
         };
         *text = change(text).into();
         Some(())
@@ -43,8 +81,10 @@ impl Message {
             Content::Text(text) => Value::from(text),
             Content::Parts(parts) => parts
                 .into_iter()
-                .map(|text| {
-                    object([("type".into(), Value::from("text")), ("text".into(), Value::from(text))])
+                .map(|part| {
+                    let known =
+                        [("type".into(), Value::from("text")), ("text".into(), Value::from(part.text))];
+                    object(known.into_iter().chain(part.rest))
                 })
                 .collect(),
         };
@@ -64,6 +104,7 @@ pub fn normalise(
     messages: &[Json],
     format: ContentFormat,
     knows_developer: bool,
+    order: FunctionOrder,
 ) -> Result<Vec<Message>, TokenizeError> {
     let demote = |role: &str| role == "developer" && !knows_developer;
     let mut merge = false;
@@ -71,7 +112,7 @@ pub fn normalise(
     for message in messages {
         let message = message.as_map().ok_or(TokenizeError::Invalid("a message is no object"))?;
         let role = message.get("role").and_then(Json::as_text).ok_or(TokenizeError::Invalid("no role"))?;
-        let mut read = read(message, role, format)?;
+        let mut read = read(message, role, format, order)?;
         if demote(role) {
             merge = true;
             read.role = "system".into();
@@ -82,26 +123,27 @@ pub fn normalise(
     Ok(if merge { merge_system(out) } else { out })
 }
 
-fn read(message: &Object, role: &Arc<str>, format: ContentFormat) -> Result<Message, TokenizeError> {
-    let mut texts = texts_of(message, role)?;
-    if &**role == "system" {
-        for text in &mut texts {
-            if text.starts_with(BILLING_HEADER) {
-                *text = text.split_once('\n').map_or("", |(_, rest)| rest).into();
-            }
-        }
-    }
-    // Templates want one string from a tool, even those that want parts from everyone else.
+fn read(
+    message: &Object,
+    role: &Arc<str>,
+    format: ContentFormat,
+    order: FunctionOrder,
+) -> Result<Message, TokenizeError> {
+    let parts = parts_of(message, role)?;
     let content = match format {
-        ContentFormat::Parts if &**role != "tool" => Content::Parts(texts),
-        _ => Content::Text(join(texts)),
+        // Templates want one string from a tool, even those that want parts from everyone else.
+        ContentFormat::Parts if &**role == "tool" => Content::Text(join(parts, "\n")),
+        ContentFormat::Parts => Content::Parts(parts),
+        ContentFormat::Text => {
+            Content::Text(join(parts.into_iter().filter(|part| !part.text.is_empty()).collect(), "\n"))
+        }
     };
     let mut rest: Vec<(Arc<str>, Value)> = Vec::new();
     match &**role {
         "assistant" => {
             if let Some(calls) = message.get("tool_calls").filter(|calls| !calls.is_null()) {
                 let calls = calls.as_list().ok_or(TokenizeError::Invalid("tool_calls is no list"))?;
-                let calls = calls.iter().map(tool_call).collect::<Result<Vec<_>, _>>()?;
+                let calls = calls.iter().map(|call| tool_call(call, order)).collect::<Result<Vec<_>, _>>()?;
                 if !calls.is_empty() {
                     rest.push(("tool_calls".into(), Value::from(calls)));
                 }
@@ -121,8 +163,10 @@ fn read(message: &Object, role: &Arc<str>, format: ContentFormat) -> Result<Mess
         }
         _ => {}
     }
-    if let Some(name) = message.get("name").and_then(Json::as_text) {
-        rest.push(("name".into(), Value::from(Arc::clone(name))));
+    for name in ["name", "task"] {
+        if let Some(text) = message.get(name).and_then(Json::as_text) {
+            rest.push((name.into(), Value::from(Arc::clone(text))));
+        }
     }
     if &**role == "developer" {
         rest.push(("tools".into(), message.get("tools").unwrap_or(&Json::Null).to_value()));
@@ -130,49 +174,68 @@ fn read(message: &Object, role: &Arc<str>, format: ContentFormat) -> Result<Mess
     Ok(Message { role: Arc::clone(role), content, rest })
 }
 
-/// The texts of a message's content.
-fn texts_of(message: &Object, role: &str) -> Result<Vec<Arc<str>>, TokenizeError> {
+/// The parts of a message's content.
+fn parts_of(message: &Object, role: &str) -> Result<Vec<Part>, TokenizeError> {
+    let one = |text: &Arc<str>| Part { text: Arc::clone(text), rest: Vec::new() };
     match message.get("content") {
         None => Ok(Vec::new()),
         Some(Json::Null) if matches!(role, "assistant" | "function") => Ok(Vec::new()),
-        Some(Json::Text(text)) => Ok(vec![Arc::clone(text)]),
-        Some(Json::List(parts)) => parts.iter().filter_map(|part| text_of(part).transpose()).collect(),
+        Some(Json::Text(text)) => Ok(clean(one(text), role).into_iter().collect()),
+        Some(Json::List(parts)) => {
+            parts.iter().filter_map(|part| read_part(part, role).transpose()).collect()
+        }
         Some(_) => Err(TokenizeError::Invalid("content is neither text nor parts")),
     }
 }
 
-/// The text of one part; nothing for a part that is skipped.
-fn text_of(part: &Json) -> Result<Option<Arc<str>>, TokenizeError> {
+/// One part; nothing for a part that is skipped.
+fn read_part(part: &Json, role: &str) -> Result<Option<Part>, TokenizeError> {
     let part = match part {
-        Json::Text(text) => return Ok(Some(Arc::clone(text))),
+        Json::Text(text) => return Ok(clean(Part { text: Arc::clone(text), rest: Vec::new() }, role)),
         Json::Map(part) => part,
         _ => return Err(TokenizeError::Invalid("a content part is no object")),
     };
-    let key = match part.get("type").and_then(Json::as_text).map(|kind| &**kind) {
+    if super::field(part, "uuid").is_some() {
+        return Err(TokenizeError::Inexact("a content part with a uuid"));
+    }
+    let kind = part.get("type").and_then(Json::as_text).map(|kind| &**kind);
+    let key = match kind {
         Some("text" | "input_text" | "output_text") => "text",
         Some("refusal") => "refusal",
+        Some("thinking") => "thinking",
         Some(_) => return Err(TokenizeError::Inexact("a content part that is not text")),
         None => return Err(TokenizeError::Inexact("a content part without its type")),
     };
-    match part.get(key) {
-        Some(Json::Text(text)) => Ok(Some(Arc::clone(text))),
-        None | Some(Json::Null) => Ok(None),
-        Some(_) => Err(TokenizeError::Invalid("a text part without text")),
-    }
+    let text = match part.get(key) {
+        Some(Json::Text(text)) => Arc::clone(text),
+        None | Some(Json::Null) => return Ok(None),
+        Some(_) => return Err(TokenizeError::Invalid("a text part without text")),
+    };
+    let unknown = part.iter().filter(|(name, _)| !PART_FIELDS.contains(&&***name));
+    let rest = unknown.map(|(name, value)| (Arc::clone(name), value.to_value())).collect();
+    let part = Part { text, rest };
+    Ok(if kind == Some("text") { clean(part, role) } else { Some(part) })
 }
 
-fn join(texts: Vec<Arc<str>>) -> Arc<str> {
-    let mut texts: Vec<Arc<str>> = texts.into_iter().filter(|text| !text.is_empty()).collect();
-    match texts.len() {
+/// Cuts the billing line off a system text; a text of nothing else is gone altogether.
+fn clean(mut part: Part, role: &str) -> Option<Part> {
+    if role == "system" && part.text.starts_with(BILLING_HEADER) {
+        part.text = part.text.split_once('\n').map(|(_, rest)| rest).filter(|rest| !rest.is_empty())?.into();
+    }
+    Some(part)
+}
+
+fn join(mut parts: Vec<Part>, separator: &str) -> Arc<str> {
+    match parts.len() {
         0 => "".into(),
-        1 => texts.swap_remove(0),
-        _ => texts.join("\n").into(),
+        1 => parts.swap_remove(0).text,
+        _ => parts.iter().map(|part| &*part.text).collect::<Vec<_>>().join(separator).into(),
     }
 }
 
 /// A call of an earlier turn: its arguments are parsed, because templates print them as JSON. The keys stand in the
-/// order of the engine's own type.
-fn tool_call(call: &Json) -> Result<Value, TokenizeError> {
+/// order of the engine's own type; others follow as they came.
+fn tool_call(call: &Json, order: FunctionOrder) -> Result<Value, TokenizeError> {
     let invalid = TokenizeError::Invalid("a malformed tool call");
     let call = call.as_map().ok_or(invalid.clone())?;
     let text = |map: &Object, name: &str| map.get(name).and_then(Json::as_text).cloned();
@@ -181,18 +244,26 @@ fn tool_call(call: &Json) -> Result<Value, TokenizeError> {
     let function = call.get("function").and_then(Json::as_map).ok_or(invalid.clone())?;
     let name = text(function, "name").ok_or(invalid.clone())?;
     let arguments = parse_arguments(&text(function, "arguments").ok_or(invalid)?)?;
-    Ok(object([
-        ("id".into(), Value::from(id)),
-        (
-            "function".into(),
-            object([("arguments".into(), arguments.to_value()), ("name".into(), Value::from(name))]),
-        ),
-        ("type".into(), Value::from(kind)),
-    ]))
+    let mut fields: Vec<(Arc<str>, Value)> =
+        vec![("arguments".into(), arguments.to_value()), ("name".into(), Value::from(name))];
+    if order == FunctionOrder::NameFirst {
+        fields.reverse();
+    }
+    let function = object(fields.into_iter().chain(others(function, &["arguments", "name"])));
+    let known =
+        [("id".into(), Value::from(id)), ("function".into(), function), ("type".into(), Value::from(kind))];
+    Ok(object(known.into_iter().chain(others(call, &["id", "function", "type"]))))
+}
+
+/// The fields of an object apart from some.
+fn others<'a>(map: &'a Object, known: &'a [&str]) -> impl Iterator<Item = (Arc<str>, Value)> + 'a {
+    map.iter()
+        .filter(|(name, _)| !known.contains(&&***name))
+        .map(|(name, value)| (Arc::clone(name), value.to_value()))
 }
 
 /// What is no JSON object becomes an empty one: a conversation must not become unusable by one bad call.
-fn parse_arguments(text: &str) -> Result<Json, TokenizeError> {
+pub fn parse_arguments(text: &str) -> Result<Json, TokenizeError> {
     match json::parse(text) {
         Ok(map @ Json::Map(_)) => Ok(map),
         Ok(_) | Err(json::ParseError::Syntax(_)) => Ok(Json::Map(Object::new())),
@@ -214,7 +285,7 @@ fn merge_system(messages: Vec<Message>) -> Vec<Message> {
         .into_iter()
         .map(|message| match message.content {
             Content::Text(text) => text,
-            Content::Parts(parts) => parts.join("\n").into(),
+            Content::Parts(parts) => join(parts, "\n"),
         })
         .filter(|text| !text.is_empty())
         .collect();
@@ -222,3 +293,6 @@ fn merge_system(messages: Vec<Message>) -> Vec<Message> {
     others.insert(0, Message { role: "system".into(), content, rest: Vec::new() });
     others
 }
+
+#[cfg(test)]
+mod tests;

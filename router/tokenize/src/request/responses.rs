@@ -8,6 +8,7 @@ use minijinja::Value;
 
 use super::anthropic::{map, message};
 use super::chat::{self, ChatCall};
+use super::messages::FunctionOrder;
 use super::tools::{self, Function};
 use super::{field, refuse_truncation};
 use crate::json::{Json, Object};
@@ -52,6 +53,8 @@ pub fn read(body: &Object) -> Result<ChatCall, TokenizeError> {
         // This API has no such field, and the engine's default for it is not that of chats: a template that prints BOS
         // gives two of them.
         add_special_tokens: true,
+        function_order: FunctionOrder::NameFirst,
+        has_arguments: field(body, "chat_template_kwargs").is_some(),
     })
 }
 

@@ -5,13 +5,13 @@ use crate::template::ChatTemplates;
 use crate::template::{SpecialTokens, TemplateSource, system_wall_clock};
 
 /// Prints every message as JSON, so that tests see exactly what reaches the template.
-const PRINT: &str = "{% for m in messages %}{{ m|tojson }};{% endfor %}";
+pub(super) const PRINT: &str = "{% for m in messages %}{{ m|tojson }};{% endfor %}";
 
 /// The same, but reads content as a list of parts.
-const PRINT_PARTS: &str =
+pub(super) const PRINT_PARTS: &str =
     "{% for m in messages %}{% for c in m.content %}{% endfor %}{{ m|tojson }};{% endfor %}";
 
-fn render_with(template: &str, kind: RequestKind, body: &str) -> Result<String, TokenizeError> {
+pub(super) fn render_with(template: &str, kind: RequestKind, body: &str) -> Result<String, TokenizeError> {
     let source = TemplateSource { default: Some(template.to_owned()), tool_use: None };
     let templates = ChatTemplates::compile(&source, SpecialTokens::default(), system_wall_clock()).unwrap();
     match PromptInput::read(kind, body.as_bytes())? {
@@ -20,19 +20,19 @@ fn render_with(template: &str, kind: RequestKind, body: &str) -> Result<String, 
     }
 }
 
-fn render(template: &str, body: Value) -> String {
+pub(super) fn render(template: &str, body: Value) -> String {
     render_with(template, RequestKind::Chat, &body.to_string())
         .unwrap_or_else(|error| panic!("{body}: {error}"))
 }
 
-fn refused(template: &str, body: Value) -> TokenizeError {
+pub(super) fn refused(template: &str, body: Value) -> TokenizeError {
     match render_with(template, RequestKind::Chat, &body.to_string()) {
         Ok(text) => panic!("{body} rendered as {text}"),
         Err(error) => error,
     }
 }
 
-fn one(message: Value) -> Value {
+pub(super) fn one(message: Value) -> Value {
     json!({"messages": [message]})
 }
 
@@ -42,7 +42,7 @@ fn content_becomes_what_the_template_reads() {
     for (content, text, parts) in [
         (json!("a"), r#""a""#, r#"[{"type": "text", "text": "a"}]"#),
         (
-            json!([{"type": "text", "text": "a", "x": 1}, "b", {"type": "input_text", "text": "c"}, {"type": "refusal", "refusal": "d"}]),
+            json!([{"type": "text", "text": "a", "data": 1}, "b", {"type": "input_text", "text": "c"}, {"type": "refusal", "refusal": "d"}]),
             r#""a\nb\nc\nd""#,
             r#"[{"type": "text", "text": "a"}, {"type": "text", "text": "b"}, {"type": "text", "text": "c"}, {"type": "text", "text": "d"}]"#,
         ),
@@ -298,7 +298,7 @@ fn responses_are_converted() {
     });
     let call = |id: &str, name: &str| {
         format!(
-            "{{\"id\": \"{id}\", \"function\": {{\"arguments\": {{}}, \"name\": \"{name}\"}}, \"type\": \"function\"}}"
+            "{{\"id\": \"{id}\", \"function\": {{\"name\": \"{name}\", \"arguments\": {{}}}}, \"type\": \"function\"}}"
         )
     };
     assert_eq!(

@@ -3,7 +3,7 @@
 use minijinja::value::{Kwargs, Tuple, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State, Value};
 
-use super::python;
+use super::{letters, python};
 
 /// Called for a method the value does not have.
 pub fn call(state: &mut State, value: &Value, method: &str, args: &[Value]) -> Result<Value, Error> {
@@ -25,12 +25,24 @@ fn string_method(text: &str, method: &str, args: &[Value]) -> Option<Result<Valu
         "removeprefix" => one(args).map(|part| Value::from(text.strip_prefix(part).unwrap_or(text))),
         "removesuffix" => one(args).map(|part| Value::from(text.strip_suffix(part).unwrap_or(text))),
         "isspace" => Ok(Value::from(!text.is_empty() && text.chars().all(python::is_space))),
+        "upper" => none(args).and_then(|()| letters::upper(text).map(Value::from)),
+        "lower" => none(args).and_then(|()| letters::lower(text).map(Value::from)),
+        "title" => none(args).and_then(|()| letters::title(text).map(Value::from)),
+        "capitalize" => none(args).and_then(|()| letters::capitalize(text).map(Value::from)),
+        "isdigit" | "isnumeric" | "isdecimal" => letters::is_number(text).map(Value::from),
+        "isalpha" => letters::is_alphabetic(text).map(Value::from),
+        "isalnum" => letters::is_alphanumeric(text).map(Value::from),
         "index" => one(args).and_then(|part| {
             let at = text.find(part).ok_or_else(|| invalid("substring not found"))?;
             Ok(Value::from(text.get(..at).unwrap_or_default().chars().count()))
         }),
         _ => return None,
     })
+}
+
+fn none(args: &[Value]) -> Result<(), Error> {
+    let () = from_args(args)?;
+    Ok(())
 }
 
 fn one(args: &[Value]) -> Result<&str, Error> {

@@ -4,8 +4,10 @@ use std::fmt;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use minijinja::Value;
 use minijinja::value::{Object, ObjectRepr, ValueKind};
+use minijinja::{Error, Value};
+
+use super::letters;
 
 /// An integer too wide for the template engine's own. Prints as its digits.
 #[derive(Clone, Debug)]
@@ -93,17 +95,24 @@ pub fn as_float(value: &Value) -> Option<f64> {
 }
 
 /// `str(value)`: what `{{ value }}` prints.
-pub fn write_str(out: &mut String, value: &Value) {
+///
+/// # Errors
+/// Where a string inside a container holds letters that some Pythons escape and others do not.
+pub fn write_str(out: &mut String, value: &Value) -> Result<(), Error> {
     match value.as_str() {
         Some(text) => out.push_str(text),
-        None => write_repr(out, value),
+        None => write_repr(out, value)?,
     }
+    Ok(())
 }
 
 /// `repr(value)`
-pub fn write_repr(out: &mut String, value: &Value) {
+///
+/// # Errors
+/// As [`write_str`].
+pub fn write_repr(out: &mut String, value: &Value) -> Result<(), Error> {
     match value.kind() {
-        ValueKind::String => write_quoted(out, value.as_str().unwrap_or_default()),
+        ValueKind::String => write_quoted(out, value.as_str().unwrap_or_default())?,
         ValueKind::Number => match as_float(value) {
             Some(number) if number.is_nan() => out.push_str("nan"),
             Some(number) if number.is_infinite() => out.push_str(if number > 0.0 { "inf" } else { "-inf" }),
@@ -114,46 +123,49 @@ pub fn write_repr(out: &mut String, value: &Value) {
         },
         ValueKind::Seq => {
             let tuple = value.downcast_object_ref::<minijinja::value::Tuple>().is_some();
-            write_sequence(out, value, if tuple { ('(', ')') } else { ('[', ']') });
+            write_sequence(out, value, if tuple { ('(', ')') } else { ('[', ']') })?;
         }
-        ValueKind::Map => write_map(out, value),
+        ValueKind::Map => write_map(out, value)?,
         _ => {
             let _ = write!(out, "{value}");
         }
     }
+    Ok(())
 }
 
-fn write_sequence(out: &mut String, value: &Value, (open, close): (char, char)) {
+fn write_sequence(out: &mut String, value: &Value, (open, close): (char, char)) -> Result<(), Error> {
     out.push(open);
     let mut count = 0;
     for item in value.try_iter().into_iter().flatten() {
         if count > 0 {
             out.push_str(", ");
         }
-        write_repr(out, &item);
+        write_repr(out, &item)?;
         count += 1;
     }
     if open == '(' && count == 1 {
         out.push(',');
     }
     out.push(close);
+    Ok(())
 }
 
-fn write_map(out: &mut String, value: &Value) {
+fn write_map(out: &mut String, value: &Value) -> Result<(), Error> {
     out.push('{');
     for (position, key) in value.try_iter().into_iter().flatten().enumerate() {
         if position > 0 {
             out.push_str(", ");
         }
-        write_repr(out, &key);
+        write_repr(out, &key)?;
         out.push_str(": ");
-        write_repr(out, &value.get_item(&key).unwrap_or_default());
+        write_repr(out, &value.get_item(&key).unwrap_or_default())?;
     }
     out.push('}');
+    Ok(())
 }
 
 /// A string literal: single quotes unless only double ones avoid an escape.
-fn write_quoted(out: &mut String, text: &str) {
+fn write_quoted(out: &mut String, text: &str) -> Result<(), Error> {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     out.push(quote);
     for letter in text.chars() {
@@ -166,24 +178,25 @@ fn write_quoted(out: &mut String, text: &str) {
                 out.push('\\');
                 out.push(letter);
             }
-            letter if (letter as u32) < 0x20 || letter as u32 == 0x7f || is_unprintable(letter) => {
-                let _ = match letter as u32 {
-                    point @ 0..=0xff => write!(out, "\\x{point:02x}"),
-                    point @ 0x100..=0xffff => write!(out, "\\u{point:04x}"),
-                    point => write!(out, "\\U{point:08x}"),
-                };
-            }
-            letter => out.push(letter),
+            letter if letter.is_ascii_control() => write_escape(out, letter),
+            letter if letter.is_ascii() => out.push(letter),
+            letter => match letters::is_printable(letter) {
+                Some(true) => out.push(letter),
+                Some(false) => write_escape(out, letter),
+                None => return Err(letters::uncertain()),
+            },
         }
     }
     out.push(quote);
+    Ok(())
 }
 
-/// The separators and format characters that people do send and Python escapes; not the whole Unicode table.
-fn is_unprintable(letter: char) -> bool {
-    matches!(letter,
-        '\u{80}'..='\u{a0}' | '\u{ad}' | '\u{1680}' | '\u{2000}'..='\u{200f}' | '\u{2028}'..='\u{202f}'
-        | '\u{205f}'..='\u{206f}' | '\u{3000}' | '\u{feff}' | '\u{e000}'..='\u{f8ff}' | '\u{fff9}'..='\u{fffb}')
+fn write_escape(out: &mut String, letter: char) {
+    let _ = match letter as u32 {
+        point @ 0..=0xff => write!(out, "\\x{point:02x}"),
+        point @ 0x100..=0xffff => write!(out, "\\u{point:04x}"),
+        point => write!(out, "\\U{point:08x}"),
+    };
 }
 
 #[cfg(test)]
@@ -237,7 +250,7 @@ mod tests {
             crate::json::object([("k".into(), Value::from("v"))]),
         ]);
         let mut out = String::new();
-        write_str(&mut out, &value);
+        write_str(&mut out, &value).unwrap();
         assert_eq!(out, r#"["a'b", 'a\n\x01\u200b', 1.0, True, None, {'k': 'v'}]"#);
     }
 }

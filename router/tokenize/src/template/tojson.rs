@@ -29,8 +29,17 @@ pub fn tojson(state: &State, value: &Value, args: Rest<Value>, kwargs: Kwargs) -
 
 /// `json.dumps(value)`, for values that came from JSON.
 pub fn to_json(value: &Value) -> String {
+    dump(value, true)
+}
+
+/// `json.dumps(value, ensure_ascii=False)`, for values that came from JSON.
+pub fn to_json_text(value: &Value) -> String {
+    dump(value, false)
+}
+
+fn dump(value: &Value, ascii: bool) -> String {
     let style = Style {
-        ascii: true,
+        ascii,
         indent: None,
         item_separator: ", ".to_owned(),
         key_separator: ": ".to_owned(),
