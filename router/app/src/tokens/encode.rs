@@ -54,6 +54,17 @@ pub fn run(args: &EncodeArgs) -> anyhow::Result<ExitCode> {
         }
     };
     let mut output = std::io::BufWriter::new(std::io::stdout().lock());
+    answer(input, &mut output, fast.as_ref(), reference.as_ref())?;
+    output.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn answer(
+    input: impl BufRead,
+    output: &mut impl Write,
+    fast: Option<&LocalTokenizer>,
+    reference: Option<&LocalTokenizer>,
+) -> anyhow::Result<()> {
     for (number, line) in input.lines().enumerate() {
         let line = line?;
         let line: Line<'_> =
@@ -61,14 +72,13 @@ pub fn run(args: &EncodeArgs) -> anyhow::Result<ExitCode> {
         let kind = kind_of(line.path).with_context(|| format!("{}: an unknown path", line.path))?;
         let body = Bytes::copy_from_slice(line.body.get().as_bytes());
         let answer = Answer {
-            fast: fast.as_ref().map(|tokenizer| ids(tokenizer, kind, &body)),
-            reference: reference.as_ref().map(|tokenizer| ids(tokenizer, kind, &body)),
+            fast: fast.map(|tokenizer| ids(tokenizer, kind, &body)),
+            reference: reference.map(|tokenizer| ids(tokenizer, kind, &body)),
         };
-        serde_json::to_writer(&mut output, &answer)?;
+        serde_json::to_writer(&mut *output, &answer)?;
         output.write_all(b"\n")?;
     }
-    output.flush()?;
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// A second time the memory of segments answers; it must say the same.
@@ -79,5 +89,36 @@ fn ids(tokenizer: &LocalTokenizer, kind: RequestKind, body: &Bytes) -> Ids {
         (Ok(cold), Ok(warm)) if cold == warm => Ids::Ids(cold),
         (Ok(_), _) => Ids::Error("a second time other ids came".to_owned()),
         (Err(error), _) => Ids::Error(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn answers(lines: &str) -> anyhow::Result<String> {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo/tokenizer");
+        let tokenizer = LocalTokenizer::load(&directory, None)?;
+        let mut output = Vec::new();
+        answer(lines.as_bytes(), &mut output, Some(&tokenizer), None)?;
+        Ok(String::from_utf8(output)?)
+    }
+
+    #[test]
+    fn every_request_has_its_line() {
+        let lines = "{\"path\":\"/v1/completions\",\"body\":{\"prompt\":[5,6]}}\n\
+                     {\"path\":\"/v1/chat/completions\",\"body\":{\"messages\":[]}}\n";
+        let expected =
+            "{\"fast\":{\"ids\":[5,6]}}\n{\"fast\":{\"error\":\"the request is invalid: no messages\"}}\n";
+        assert_eq!(answers(lines).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_line_that_is_no_request_is_named() {
+        assert!(answers("{}").unwrap_err().to_string().contains("line 1"));
+        let unknown = answers("{\"path\":\"/v1/audio\",\"body\":{}}").unwrap_err();
+        assert_eq!(unknown.to_string(), "/v1/audio: an unknown path");
     }
 }

@@ -128,7 +128,8 @@ fn read(answer: &SideResponse, ids: impl Fn(&[u8]) -> Option<Vec<u32>>, via: Via
             Some(ids) => Answer::Ids(ids, via),
             None => Answer::Failed(format!("the answer of {} is not understood", via.as_str())),
         },
-        400 | 404 | 405 | 413 | 422 | 501 => Answer::Refused,
+        // 403: `vllm serve` keeps its render endpoints shut unless it was started with --enable-scale-out.
+        400 | 403 | 404 | 405 | 413 | 422 | 501 => Answer::Refused,
         status => Answer::Failed(format!("status {status} of {}", via.as_str())),
     }
 }

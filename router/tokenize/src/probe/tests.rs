@@ -81,10 +81,12 @@ async fn an_engine_that_cannot_be_asked_proves_nothing() {
         assert_eq!((report.proof(), report.answered()), (Proof::Unverified, false));
         assert_eq!(client.urls().len(), 1, "it is not asked for the others");
     }
-    let client = ServingClient::new(|_| answer(404, "{}"));
-    let report = compare(client, &ours).await;
-    assert_eq!((report.proof(), report.answered()), (Proof::Unverified, true));
-    assert!(report.probed.iter().all(|one| one.outcome == Outcome::Refused));
+    for status in [403, 404] {
+        let client = ServingClient::new(move |_| answer(status, "{}"));
+        let report = compare(client, &ours).await;
+        assert_eq!((report.proof(), report.answered()), (Proof::Unverified, true));
+        assert!(report.probed.iter().all(|one| one.outcome == Outcome::Refused));
+    }
 }
 
 #[test]
