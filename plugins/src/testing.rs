@@ -19,6 +19,7 @@ pub fn endpoint(index: u32) -> Endpoint {
         engine: EngineKind::Vllm,
         role: Role::Both,
         model: "m".into(),
+        started_at: None,
         pin_rank: false,
         adapters: Vec::new(),
         labels: BTreeMap::new(),

@@ -10,6 +10,7 @@ pub mod flags;
 pub mod generate;
 pub mod plugin_names;
 pub mod problems;
+pub mod redis;
 pub mod resolved;
 pub mod size;
 
@@ -28,4 +29,5 @@ pub use facts::{DiskFiles, Files, KthenaEnvironment, SystemFacts};
 pub use flags::RouterArgs;
 pub use problems::{Problem, Problems};
 pub use resolve::{resolve, resolve_from};
+pub use redis::RedisSettings;
 pub use resolved::Settings;

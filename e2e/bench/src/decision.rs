@@ -286,6 +286,7 @@ fn candidate(slot: u32, model: &ModelName) -> anyhow::Result<Candidate> {
         engine: EngineKind::Vllm,
         role: Role::Both,
         model: model.clone(),
+        started_at: None,
         pin_rank: false,
         adapters: Vec::new(),
         labels: std::collections::BTreeMap::new(),

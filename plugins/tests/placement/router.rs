@@ -87,6 +87,7 @@ fn candidates(pods: &[Pod]) -> Candidates {
             engine: EngineKind::Vllm,
             role: Role::Both,
             model: "m".into(),
+            started_at: None,
             pin_rank: false,
             adapters: Vec::new(),
             labels: BTreeMap::new(),
@@ -95,6 +96,7 @@ fn candidates(pods: &[Pod]) -> Candidates {
             in_flight: pod.in_flight,
             prefill_tokens: pod.prefill_tokens,
             decoding: pod.decoding,
+            peers_in_flight: 0,
             sample: None,
         };
         Candidate { endpoint: Arc::new(endpoint), load }

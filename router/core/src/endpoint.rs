@@ -170,6 +170,8 @@ pub struct Endpoint {
     pub adapters: Vec<AdapterName>,
     /// Labels, for subset matching.
     pub labels: BTreeMap<String, String>,
+    /// When its newest container started, seconds since 1970; `None` where nobody tells.
+    pub started_at: Option<u64>,
 }
 
 /// Who serves a model now. Implemented by the endpoint registry; used by sources that ask a pod.

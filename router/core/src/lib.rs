@@ -5,6 +5,7 @@
 
 pub mod block;
 pub mod block_index;
+pub mod block_query;
 pub mod candidates;
 pub mod clock;
 pub mod cycle;
@@ -17,12 +18,14 @@ pub mod load;
 pub mod plugin;
 pub mod record;
 pub mod request;
+pub mod shared_blocks;
 pub mod side_call;
 pub mod tokens;
 pub mod usage;
 
 pub use block::{BlockChain, BlockHash, BlockSize, CacheScope};
 pub use block_index::{BlockIndex, PrefixHit};
+pub use block_query::{BlockLookup, BlockQuery, QueryError, QueryOwner};
 pub use candidates::{Candidate, Candidates};
 pub use clock::{Clock, SystemClock};
 pub use cycle::{CycleState, TokenSlot};
@@ -31,13 +34,14 @@ pub use endpoint::{Address, Completeness, Endpoint, EndpointDirectory, EngineKin
 pub use error::{ErrorKind, Origin, RouterError};
 pub use ids::{AdapterName, EndpointId, ModelName, OwnerSlot, RequestId};
 pub use kv_event::{EngineHash, KvEvent, Medium, Stored};
-pub use load::{EngineSample, InFlightCost, Load, SampleError, SampleSink};
+pub use load::{EngineSample, InFlightCost, Load, LoadBoard, SampleError, SampleSink, SharedLoad};
 pub use plugin::{
     DataProducer, Filter, Needs, NoMeter, Picker, PlacementObserver, Plugin, ProduceError, ScheduleError,
     ScheduleMeter, Scorer, Scores,
 };
 pub use record::DecisionRecord;
 pub use request::{InferenceRequest, Prompt, RequestKind};
+pub use shared_blocks::{BlockChange, HeldOn, MirrorSink, OwnerChanges, OwnerContent, OwnerJournal};
 pub use side_call::{SideClient, SideError, SideRequest, SideResponse};
 pub use tokens::{TokenIds, TokenSource, TokenizeError, Tokenized, Tokenizer};
 pub use usage::Usage;

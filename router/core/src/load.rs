@@ -16,18 +16,20 @@ pub struct InFlightCost {
 /// One endpoint's numbers, frozen for one decision.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct Load {
-    /// Requests this router has in flight there.
+    /// Requests in flight there: this router's and, where replicas tell each other, its live peers'.
     pub in_flight: u32,
     /// Uncached prompt tokens of requests in flight there that have not shown their first byte.
     pub prefill_tokens: u64,
     /// Requests in flight that are past their first byte (decoding).
     pub decoding: u32,
+    /// The part of `in_flight` that peers sent.
+    pub peers_in_flight: u32,
     /// The last good scrape, `None` before the first one and once it is too old to trust.
     pub sample: Option<EngineSample>,
 }
 
 impl Load {
-    /// Requests the engine runs that this router did not send, by the last scrape; 0 without one.
+    /// Requests the engine runs that neither this router nor a live peer sent, by the last scrape; 0 without one.
     pub fn foreign(&self) -> u32 {
         self.sample
             .map_or(0, |sample| (sample.running + sample.waiting).saturating_sub(sample.in_flight_at_scrape))
@@ -51,7 +53,7 @@ pub struct EngineSample {
     pub kv_blocks: u32,
     /// Tokens in a block, 0 when not reported.
     pub block_size: u32,
-    /// What this router had in flight there when the scrape was taken.
+    /// What this router and its live peers had in flight there when the scrape was taken.
     pub in_flight_at_scrape: u32,
 }
 
@@ -69,9 +71,33 @@ pub enum SampleError {
     Garbage(String),
 }
 
+/// What one process has in flight at an endpoint; what replicas tell each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct SharedLoad {
+    /// Requests in flight.
+    pub in_flight: u32,
+    /// Uncached prompt tokens of those that have not shown their first byte.
+    pub prefill_tokens: u64,
+    /// Those past their first byte.
+    pub decoding: u32,
+}
+
+/// Where replicas meet: our own load goes out, the others' sum comes in. Implemented by the endpoint registry.
+pub trait LoadBoard: Send + Sync {
+    /// What this process has in flight, endpoints with nothing left out.
+    fn own(&self) -> Vec<(EndpointId, SharedLoad)>;
+
+    /// Every endpoint.
+    fn endpoints(&self) -> Vec<EndpointId>;
+
+    /// What all live peers together have in flight. Replaces what was set before; endpoints that are left out have
+    /// nothing, unknown ones are ignored.
+    fn set_peers(&self, loads: &[(EndpointId, SharedLoad)]);
+}
+
 /// Where scrapes go. Implemented by the endpoint registry, called by the scraper from its own tasks.
 pub trait SampleSink: Send + Sync {
-    /// Requests in flight at `endpoint` now, for [`EngineSample::in_flight_at_scrape`].
+    /// Requests in flight at `endpoint` now, peers' included, for [`EngineSample::in_flight_at_scrape`].
     fn in_flight(&self, endpoint: &EndpointId) -> u32;
     /// One scrape ended. An unknown endpoint is ignored: it may have been removed meanwhile.
     fn sampled(&self, endpoint: &EndpointId, result: Result<EngineSample, SampleError>);

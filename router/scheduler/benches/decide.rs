@@ -88,6 +88,7 @@ fn candidate(index: u32) -> Candidate {
         engine: EngineKind::Vllm,
         role: Role::Both,
         model: "m".into(),
+        started_at: None,
         pin_rank: false,
         adapters: Vec::new(),
         labels: std::collections::BTreeMap::new(),
@@ -97,6 +98,7 @@ fn candidate(index: u32) -> Candidate {
         in_flight: index % 9,
         prefill_tokens: u64::from(index * 37 % 4000),
         decoding: index % 7,
+        peers_in_flight: 0,
         sample: Some(sample),
     };
     Candidate { endpoint: Arc::new(endpoint), load }

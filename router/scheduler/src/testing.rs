@@ -20,6 +20,7 @@ pub fn endpoint(index: u32) -> Arc<Endpoint> {
         engine: EngineKind::Vllm,
         role: Role::Both,
         model: "m".into(),
+        started_at: None,
         pin_rank: false,
         adapters: Vec::new(),
         labels: std::collections::BTreeMap::new(),

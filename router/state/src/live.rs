@@ -51,6 +51,7 @@ impl Live {
             in_flight,
             prefill_tokens: self.prefill_tokens.load(Ordering::Relaxed),
             decoding: self.decoding.load(Ordering::Relaxed).min(in_flight),
+            peers_in_flight: 0,
             sample: fresh.map(|sampled| sampled.sample),
         }
     }

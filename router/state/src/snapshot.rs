@@ -141,6 +141,7 @@ fn make(wanted: &Wanted<'_>, slot: OwnerSlot) -> Endpoint {
         engine: planned.engine,
         role: planned.role,
         model: wanted.served.clone(),
+        started_at: None,
         pin_rank: planned.pin_rank,
         adapters: wanted.adapters.iter().map(|adapter| (*adapter).clone()).collect(),
         labels: planned.labels.clone(),

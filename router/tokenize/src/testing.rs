@@ -148,6 +148,7 @@ impl FakeDirectory {
                 engine,
                 role: Role::Both,
                 model: "m".into(),
+                started_at: None,
                 pin_rank: false,
                 adapters: Vec::new(),
                 labels: Default::default(),

@@ -20,6 +20,7 @@ fn endpoint(slot: u32) -> Endpoint {
         engine: EngineKind::Vllm,
         role: Role::Both,
         model: model(),
+        started_at: None,
         pin_rank: false,
         adapters: Vec::new(),
         labels: BTreeMap::new(),

@@ -71,6 +71,7 @@ fn target(host: &str, rank: Option<u32>) -> ScrapeTarget {
         engine: EngineKind::Vllm,
         role: Role::Both,
         model: ModelName::from("m"),
+        started_at: None,
         pin_rank: rank.is_some(),
         adapters: Vec::new(),
         labels: BTreeMap::new(),

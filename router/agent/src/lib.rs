@@ -1,0 +1,1 @@
+//! `kvasir agent`: follows engines' KV events and publishes what they hold.
