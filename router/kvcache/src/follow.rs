@@ -7,10 +7,12 @@ mod replay;
 mod source;
 mod status;
 mod subscribe;
+mod tap;
 
 pub use source::KvEventsSource;
-pub use status::{FollowerStatus, Link};
-pub use subscribe::follow;
+pub use status::{FollowerStatus, Link, SavedState};
+pub use subscribe::{FollowSetup, follow, follow_with};
+pub use tap::EventTap;
 
 #[cfg(test)]
 mod tests;

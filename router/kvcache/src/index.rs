@@ -7,18 +7,25 @@
 //! Two rules about repetition. A batch whose number is not above the last one applied is not applied: replays
 //! and redeliveries change nothing. A block that is stored by two batches with different numbers is held twice:
 //! vLLM publishes both copies of a block that two requests computed at once, and removes both.
+//!
+//! An owner is either followed, by its engine's events, or mirrored, from what another process tells of it; the two
+//! do not mix.
 
 mod agreement;
 mod directory;
 mod groups;
 mod holders;
+mod journal;
 mod ledger;
+mod mirror;
 mod orphans;
 mod owner;
 mod pages;
 mod predict;
+mod progress;
 mod recent;
 mod registry;
+mod saved;
 mod stats;
 mod table;
 mod tier;
@@ -26,7 +33,9 @@ mod walk;
 
 pub use owner::DEFAULT_CAPACITY_TOKENS;
 pub use predict::Prediction;
+pub use progress::{BatchMark, Progress};
 pub use registry::RegisterError;
+pub use saved::{DamagedState, RestoreError, SavedOwner};
 pub use stats::{IndexSize, OwnerStats};
 
 use std::sync::Arc;
@@ -83,23 +92,30 @@ impl Index {
         }
     }
 
-    /// Applies one batch of an owner's events, in order. False when the owner is unknown or the batch was
-    /// applied before.
+    /// Applies one batch of an owner's events, in order. False when the owner is unknown or mirrored, or the batch
+    /// was applied before.
     pub fn apply(&self, slot: OwnerSlot, batch: &Batch) -> bool {
+        self.apply_digested(slot, batch, None)
+    }
+
+    /// The same, with the digest of the batch's payload.
+    pub(crate) fn apply_digested(&self, slot: OwnerSlot, batch: &Batch, digest: Option<u64>) -> bool {
         let directory = self.directory.load();
         let Some(owner) = directory.owner(slot) else { return false };
         let peers = ModelPeers { directory: &directory, model: &owner.model };
         let mut state = owner.state.lock();
-        if state.gone {
+        if state.gone || state.ledger.mirrored().is_some() {
             return false;
         }
         state.decode_failures += u64::from(batch.malformed);
         state.unknown_events += u64::from(batch.unknown);
-        if state.last_seq.is_some_and(|last| batch.seq <= last) {
+        if state.last_batch.is_some_and(|last| batch.seq <= last.seq) {
             state.repeated_batches += 1;
             return false;
         }
-        state.last_seq = Some(batch.seq);
+        let mark = BatchMark { seq: batch.seq, ts: batch.ts, digest };
+        state.first_batch.get_or_insert(mark);
+        state.last_batch = Some(mark);
         state.last_event = Some(self.clock.now());
         state.ledger.is_partial = owner.completeness() != Completeness::Exact;
         state.ledger.apply(&batch.events, &peers);
@@ -107,10 +123,11 @@ impl Index {
         let lost = std::mem::take(&mut state.ledger.lost_track) || batch.malformed > 0;
         let learned = state.ledger.unit();
         let cleared = batch.events.iter().any(|event| matches!(event, kvasir_core::KvEvent::AllCleared));
-        drop(state);
+        // Under the lock, so that nobody reads what is left as if it were all.
         if lost && owner.completeness() == Completeness::Exact {
             owner.set_completeness(Completeness::Partial);
         }
+        drop(state);
         if cleared {
             owner.drop_predictions();
         }
@@ -137,11 +154,12 @@ impl Index {
         let Some(owner) = directory.owner(slot) else { return };
         let mut state = owner.state.lock();
         state.ledger.reset();
-        state.last_seq = None;
+        (state.first_batch, state.last_batch) = (None, None);
         state.resets += 1;
         let told = state.told.map(|(_, size)| size);
-        drop(state);
+        // Under the lock, so that content and changes are never told of another life than their own.
         owner.life.store(self.lives.fetch_add(1, Ordering::Relaxed), Ordering::Release);
+        drop(state);
         owner.drop_predictions();
         // An engine keeps its block size over most restarts; the first store corrects it.
         if owner.known_size().is_none() && told.is_some() {

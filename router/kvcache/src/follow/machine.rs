@@ -12,9 +12,13 @@
 //! - Without a replay socket: a gap or a reconnect forgets all and makes the owner partial; batch 0 after
 //!   nothing, or after a fall, makes it exact.
 //! - A failed replay after a gap or a reconnect forgets all too, and is tried again from 0 later.
+//! - With a saved state: the first replay is from its last batch, inclusive. Equal: the state is taken in, and what
+//!   follows is applied. Another, none, or no longer offered: the state is dropped, and all is read anew. While the
+//!   engine does not answer, live batches wait; after three failures the state is dropped too.
 
 mod history;
 mod replaying;
+mod resume;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -23,6 +27,7 @@ use kvasir_core::Completeness;
 
 use crate::event::Received;
 use history::{History, Known};
+pub use resume::ResumePoint;
 
 /// What a follower may do, and how patient it is.
 #[derive(Clone, Copy, Debug)]
@@ -93,6 +98,10 @@ pub enum Action {
         /// The epoch that begins.
         epoch: u64,
     },
+    /// Take the saved state in: the engine is the one that it was saved of.
+    Restore,
+    /// The saved state is worth nothing.
+    DropSaved,
     /// How far the owner's content is known from here on.
     SetCompleteness(Completeness),
     /// Numbers were skipped.
@@ -108,6 +117,8 @@ pub enum Action {
 enum Reason {
     /// For the whole history.
     Full,
+    /// To prove a saved state.
+    Resume,
     /// Numbers were skipped.
     Gap,
     /// The connection is new.
@@ -136,6 +147,8 @@ pub struct Follower {
     connected: bool,
     was_connected: bool,
     history: History,
+    /// The saved state that waits for its proof.
+    resume: Option<ResumePoint>,
     completeness: Completeness,
     /// Whether this epoch's beginning is out of the engine's reach, so that no replay makes it exact.
     out_of_reach: bool,
@@ -159,6 +172,7 @@ impl Follower {
             connected: false,
             was_connected: false,
             history: History::default(),
+            resume: None,
             completeness: Completeness::Partial,
             out_of_reach: false,
             epoch: 0,
@@ -234,10 +248,8 @@ impl Follower {
                 self.clear();
                 self.set(Completeness::Partial);
             }
-        } else if self.history.last().is_some() {
-            self.start(Reason::Reconnect);
         } else {
-            self.start(Reason::Full);
+            self.ask(Reason::Reconnect);
         }
     }
 
@@ -248,16 +260,16 @@ impl Follower {
         let incomplete = self.completeness != Completeness::Exact && !self.out_of_reach;
         if incomplete && now >= self.next_retry {
             self.attempts = 0;
-            self.start(Reason::Full);
+            self.start(if self.resume.is_some() { Reason::Resume } else { Reason::Full });
         } else if now >= self.next_probe {
             self.next_probe = now + self.options.probe_after;
-            self.start(if self.history.last().is_some() { Reason::Probe } else { Reason::Full });
+            self.ask(Reason::Probe);
         }
     }
 
     /// A live batch, in the order of arrival.
     fn take_live(&mut self, batch: Received) {
-        if self.replaying.is_some() {
+        if self.replaying.is_some() || self.resume.is_some() {
             self.wait(batch);
             return;
         }

@@ -17,6 +17,21 @@ pub enum Link {
     Following,
 }
 
+/// What became of the saved state that a follower was given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SavedState {
+    /// It was given none, or one that cannot be used.
+    #[default]
+    None,
+    /// The engine has not been asked yet whether it is the same.
+    Unproven,
+    /// It is, and the state was taken in.
+    Taken,
+    /// It is not, has gone on too far, or does not answer.
+    Dropped,
+}
+
 /// A follower in a few words and numbers.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct FollowerStatus {
@@ -26,6 +41,8 @@ pub struct FollowerStatus {
     pub has_replay: bool,
     /// Lives of the engine seen: rises at each restart and each loss of history.
     pub epoch: u64,
+    /// What became of the saved state it was given.
+    pub saved: SavedState,
     /// Connections made.
     pub connects: u64,
     /// Replays asked for.

@@ -10,12 +10,13 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use zeromq::{Socket, SocketEvent, SocketOptions, SocketRecv, SubSocket};
 
-use super::machine::{Action, Follower, Input, Options};
+use super::machine::{Action, Follower, Input, Options, ResumePoint};
 use super::replay::{Answer, Replay};
 use super::source::KvEventsSource;
-use super::status::Link;
-use crate::event::{decode_batch, parse_live};
-use crate::index::Index;
+use super::status::{Link, SavedState};
+use super::tap::EventTap;
+use crate::event::{Received, decode_batch, parse_live};
+use crate::index::{Index, SavedOwner};
 
 /// To connect to a publisher. The library waits for a peer that is not there and backs off up to 30 s by itself;
 /// a short limit keeps the pace ours.
@@ -37,38 +38,50 @@ pub fn follow(
     clock: Arc<dyn Clock>,
     stop: CancellationToken,
 ) -> JoinHandle<()> {
-    let options = Options { has_replay: source.replay.is_some(), ..Options::default() };
-    follow_with(index, slot, source, clock, stop, options)
+    follow_with(index, slot, source, clock, stop, FollowSetup::default())
 }
 
-pub(super) fn follow_with(
+/// What a follower may have beside the index.
+#[derive(Clone, Default)]
+pub struct FollowSetup {
+    /// Sees the same batches.
+    pub tap: Option<Arc<dyn EventTap>>,
+    /// What an earlier process knew of the owner. Taken in when the engine still offers the last batch that is in it:
+    /// then it is the same engine, and nothing since is lost. Dropped otherwise, and read anew from the engine.
+    pub resume_from: Option<SavedOwner>,
+}
+
+impl std::fmt::Debug for FollowSetup {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FollowSetup")
+            .field("tap", &self.tap.is_some())
+            .field("resume_from", &self.resume_from)
+            .finish()
+    }
+}
+
+/// Follows as [`follow`] does, with what `setup` adds.
+pub fn follow_with(
     index: Arc<Index>,
     slot: OwnerSlot,
     source: KvEventsSource,
     clock: Arc<dyn Clock>,
     stop: CancellationToken,
-    options: Options,
+    setup: FollowSetup,
 ) -> JoinHandle<()> {
-    let follower = Follower::new(options, clock.now());
-    index.update_follower(slot, |status| {
-        status.link = Link::Connecting;
-        status.has_replay = options.has_replay;
-    });
-    let mut task = Subscription { index, slot, source, clock, follower, replay: None, noted_rank: false };
-    tokio::spawn(async move {
-        tokio::select! {
-            () = stop.cancelled() => {}
-            () = task.run() => {}
-        }
-        task.index.update_follower(slot, |status| status.link = Link::None);
-    })
+    let options = Options { has_replay: source.replay.is_some(), ..Options::default() };
+    let task = Subscription::new(index, slot, source, clock, setup, options);
+    task.spawn(stop)
 }
 
-struct Subscription {
+/// One owner's follower with all that it works on.
+pub(super) struct Subscription {
     index: Arc<Index>,
     slot: OwnerSlot,
     source: KvEventsSource,
     clock: Arc<dyn Clock>,
+    tap: Option<Arc<dyn EventTap>>,
+    saved: Option<SavedOwner>,
     follower: Follower,
     replay: Option<Replay>,
     noted_rank: bool,
@@ -81,6 +94,38 @@ enum Left {
 }
 
 impl Subscription {
+    pub(super) fn new(
+        index: Arc<Index>,
+        slot: OwnerSlot,
+        source: KvEventsSource,
+        clock: Arc<dyn Clock>,
+        setup: FollowSetup,
+        options: Options,
+    ) -> Self {
+        let FollowSetup { tap, resume_from } = setup;
+        let (saved, point) = usable(&index, slot, resume_from, options.has_replay);
+        let follower = match point {
+            Some(point) => Follower::resuming(options, clock.now(), point),
+            None => Follower::new(options, clock.now()),
+        };
+        index.update_follower(slot, |status| {
+            status.link = Link::Connecting;
+            status.has_replay = options.has_replay;
+            status.saved = if saved.is_some() { SavedState::Unproven } else { SavedState::None };
+        });
+        Self { index, slot, source, clock, tap, saved, follower, replay: None, noted_rank: false }
+    }
+
+    pub(super) fn spawn(mut self, stop: CancellationToken) -> JoinHandle<()> {
+        tokio::spawn(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = self.run() => {}
+            }
+            self.index.update_follower(self.slot, |status| status.link = Link::None);
+        })
+    }
+
     /// Never ends by itself; dropped at the stop.
     async fn run(&mut self) {
         let mut pause = PAUSE.0;
@@ -190,8 +235,22 @@ impl Subscription {
             match action {
                 Action::RequestReplay { from } => self.request(from),
                 Action::CancelReplay => self.replay = None,
-                Action::Apply(batch) => self.apply(batch.seq, &batch.payload),
-                Action::Clear { .. } => self.index.reset(self.slot),
+                Action::Apply(batch) => self.apply(&batch),
+                Action::Clear { .. } => {
+                    self.index.reset(self.slot);
+                    if let Some(tap) = &self.tap {
+                        tap.reset();
+                    }
+                }
+                Action::Restore => self.restore(),
+                Action::DropSaved => {
+                    self.saved = None;
+                    self.index.update_follower(self.slot, |status| status.saved = SavedState::Dropped);
+                    tracing::info!(
+                        owner = self.slot.0, source = %self.source,
+                        "the saved state is of another life of the engine, or too old; it is not used"
+                    );
+                }
                 Action::SetCompleteness(completeness) => {
                     self.index.set_completeness(self.slot, completeness);
                 }
@@ -218,8 +277,24 @@ impl Subscription {
         }
     }
 
-    fn apply(&mut self, seq: u64, payload: &[u8]) {
-        let batch = match decode_batch(seq, payload) {
+    fn restore(&mut self) {
+        let Some(saved) = self.saved.take() else { return };
+        // It fits: that was seen to at the start. An owner that was forgotten since needs nothing any more.
+        if self.index.restore(self.slot, &saved).is_err() {
+            return;
+        }
+        self.index.update_follower(self.slot, |status| status.saved = SavedState::Taken);
+        if let Some(tap) = &self.tap {
+            tap.restored();
+        }
+        tracing::info!(
+            owner = self.slot.0, source = %self.source, blocks = saved.blocks(), seq = saved.last_batch().seq,
+            "going on from a saved state"
+        );
+    }
+
+    fn apply(&mut self, received: &Received) {
+        let batch = match decode_batch(received.seq, &received.payload) {
             Ok(batch) => batch,
             Err(error) => {
                 self.index.undecodable(self.slot);
@@ -238,7 +313,10 @@ impl Subscription {
                 );
             }
         }
-        self.index.apply(self.slot, &batch);
+        let applied = self.index.apply_digested(self.slot, &batch, Some(received.digest));
+        if let Some(tap) = self.tap.as_ref().filter(|_| applied) {
+            tap.applied(&batch);
+        }
     }
 
     fn report(&self) {
@@ -260,6 +338,27 @@ impl Subscription {
             status.last_error = Some(reason.to_owned());
         });
     }
+}
+
+/// A saved state that may prove right, and what proves it.
+fn usable(
+    index: &Index,
+    slot: OwnerSlot,
+    saved: Option<SavedOwner>,
+    has_replay: bool,
+) -> (Option<SavedOwner>, Option<ResumePoint>) {
+    let Some(saved) = saved else { return (None, None) };
+    let last = saved.last_batch();
+    let reason = match (index.fits(slot, &saved), last.digest) {
+        (Ok(()), Some(digest)) if has_replay => {
+            let point = ResumePoint { seq: last.seq, digest, completeness: saved.completeness() };
+            return (Some(saved), Some(point));
+        }
+        (Err(error), _) => error.to_string(),
+        (Ok(()), _) => "nothing can prove it without a replay socket".to_owned(),
+    };
+    tracing::warn!(owner = slot.0, reason, "the saved state is not used");
+    (None, None)
 }
 
 /// The next answer of the running replay; waits for ever when none runs.

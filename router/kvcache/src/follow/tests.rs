@@ -12,9 +12,10 @@ use tokio_util::task::AbortOnDropHandle;
 use zeromq::{PubSocket, RouterSocket, Socket, SocketRecv, SocketSend, ZmqMessage};
 
 use super::machine::Options;
-use super::subscribe::follow_with;
-use super::{KvEventsSource, Link};
-use crate::index::Index;
+use super::subscribe::Subscription;
+use super::{EventTap, FollowSetup, KvEventsSource, Link, SavedState};
+use crate::event::Batch;
+use crate::index::{Index, SavedOwner};
 
 /// Longest wait for a condition; reached only when a test fails.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -127,6 +128,10 @@ struct Followed {
 
 impl Followed {
     fn start(source: KvEventsSource) -> Self {
+        Self::start_with(source, FollowSetup::default())
+    }
+
+    fn start_with(source: KvEventsSource, setup: FollowSetup) -> Self {
         let index = Arc::new(Index::default());
         index.register(OwnerSlot(0), &ModelName::from("m"), source.to_string()).unwrap();
         let stop = CancellationToken::new();
@@ -137,7 +142,8 @@ impl Followed {
             ..Options::default()
         };
         let clock = Arc::new(SystemClock);
-        let task = follow_with(Arc::clone(&index), OwnerSlot(0), source, clock, stop.clone(), options);
+        let task = Subscription::new(Arc::clone(&index), OwnerSlot(0), source, clock, setup, options);
+        let task = task.spawn(stop.clone());
         Self { index, stop, task }
     }
 
@@ -179,6 +185,13 @@ impl Followed {
     async fn end(self) {
         self.stop.cancel();
         self.task.await.unwrap();
+    }
+
+    /// Stops as an agent that is replaced does: what it knew goes through bytes.
+    async fn leave(self) -> SavedOwner {
+        let bytes = self.index.save(OwnerSlot(0)).unwrap().to_bytes();
+        self.end().await;
+        SavedOwner::from_bytes(&bytes).unwrap()
     }
 }
 
@@ -256,6 +269,108 @@ async fn a_window_that_was_exceeded_leaves_it_partial() {
         engine.buffer.lock().retain(|(kept, _)| *kept + 2 > seq);
     }
     followed.becomes(Completeness::Partial, 1, 6..8).await;
+    followed.end().await;
+}
+
+/// A tap that writes down what it sees.
+#[derive(Default)]
+struct Notes(Mutex<Vec<String>>);
+
+impl Notes {
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock())
+    }
+}
+
+impl EventTap for Notes {
+    fn applied(&self, batch: &Batch) {
+        self.0.lock().push(format!("{}/{}", batch.ts, batch.seq));
+    }
+
+    fn reset(&self) {
+        self.0.lock().push("reset".into());
+    }
+
+    fn restored(&self) {
+        self.0.lock().push("restored".into());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_process_goes_on_where_the_old_one_was() {
+    let mut engine = Engine::local(1).await;
+    for _ in 0..6 {
+        engine.publish(false).await;
+    }
+    let notes = Arc::new(Notes::default());
+    let setup = || FollowSetup { tap: Some(notes.clone()), resume_from: None };
+    let followed = Followed::start_with(engine.source(), setup());
+    followed.becomes(Completeness::Exact, 1, 0..6).await;
+    assert_eq!(notes.take(), ["1/0", "1/1", "1/2", "1/3", "1/4", "1/5"]);
+    let first = followed.index.progress(OwnerSlot(0)).unwrap().first_batch;
+    assert_eq!(first.map(|first| (first.seq, first.ts)), Some((0, 1.0)));
+    let saved = followed.leave().await;
+    assert_eq!((saved.blocks(), saved.last_batch().seq), (6, 5));
+    // Meanwhile two more, and the engine keeps its last three batches only.
+    engine.publish(true).await;
+    engine.publish(true).await;
+    engine.buffer.lock().drain(..5);
+    let setup = FollowSetup { resume_from: Some(saved), ..setup() };
+    let followed = Followed::start_with(engine.source(), setup);
+    followed.becomes(Completeness::Exact, 1, 0..8).await;
+    assert_eq!(followed.stats().follower.saved, SavedState::Taken);
+    assert_eq!(notes.take(), ["restored", "1/6", "1/7"]);
+    let progress = followed.index.progress(OwnerSlot(0)).unwrap();
+    assert_eq!((progress.first_batch, progress.last_batch.unwrap().seq), (first, 7));
+    engine.publish(false).await;
+    followed.becomes(Completeness::Exact, 1, 0..9).await;
+    followed.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_saved_state_of_another_life_or_of_a_lost_past_is_not_taken() {
+    let mut engine = Engine::local(1).await;
+    for _ in 0..4 {
+        engine.publish(false).await;
+    }
+    let followed = Followed::start(engine.source());
+    followed.becomes(Completeness::Exact, 1, 0..4).await;
+    let saved = followed.leave().await;
+    // The same engine, whose buffer no longer reaches back.
+    engine.publish(true).await;
+    engine.publish(true).await;
+    engine.buffer.lock().drain(..4);
+    let setup = || FollowSetup { tap: None, resume_from: Some(saved.clone()) };
+    let followed = Followed::start_with(engine.source(), setup());
+    followed.becomes(Completeness::Partial, 1, 4..6).await;
+    assert_eq!(followed.stats().follower.saved, SavedState::Dropped);
+    followed.end().await;
+    // Another engine, with less and with more behind it than was saved.
+    let mut engine = engine.restart().await;
+    for published in [2, 6] {
+        while engine.next < published {
+            engine.publish(true).await;
+        }
+        let followed = Followed::start_with(engine.source(), setup());
+        followed.becomes(Completeness::Exact, 2, 0..published).await;
+        assert!((0..4).all(|seq| !followed.holds(1, seq)));
+        assert_eq!(followed.stats().follower.saved, SavedState::Dropped);
+        followed.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tap_is_told_of_a_restart_in_its_place() {
+    let mut engine = Engine::local(1).await;
+    engine.publish(false).await;
+    let notes = Arc::new(Notes::default());
+    let setup = FollowSetup { tap: Some(notes.clone()), resume_from: None };
+    let followed = Followed::start_with(engine.source(), setup);
+    followed.becomes(Completeness::Exact, 1, 0..1).await;
+    let mut engine = engine.restart().await;
+    engine.publish(true).await;
+    followed.becomes(Completeness::Exact, 2, 0..1).await;
+    assert_eq!(notes.take(), ["1/0", "reset", "2/0"]);
     followed.end().await;
 }
 

@@ -83,6 +83,10 @@ impl Peers for ModelPeers<'_> {
             return None;
         }
         let state = owner.state.try_lock()?;
+        // A mirrored owner's engine hashes are not known here.
+        if state.ledger.mirrored().is_some() {
+            return None;
+        }
         Some((owner.life(), state.ledger.meaning(paging, group, key)))
     }
 

@@ -21,11 +21,11 @@ pub(crate) enum Verdict {
 }
 
 /// The followed group and those that cannot be followed.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Groups {
-    followed: Option<u32>,
+    pub(super) followed: Option<u32>,
     /// One bit for each group below 64; groups above are never followed.
-    partial: u64,
+    pub(super) partial: u64,
 }
 
 impl Groups {

@@ -1,6 +1,5 @@
 //! One owner's events, applied: engine hashes become chained hashes in the model's map.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use kvasir_core::{BlockHash, BlockSize, KvEvent, Medium, Stored};
@@ -8,16 +7,18 @@ use kvasir_core::{BlockHash, BlockSize, KvEvent, Medium, Stored};
 use super::agreement::{Agreements, Life};
 use super::groups::{Groups, Verdict};
 use super::holders::{BlockMap, Hold};
+use super::journal::Journal;
 use super::orphans::{Orphans, Run};
 use super::pages::{Pages, Paging, Place};
 use super::tier::{EngineKey, Removed, Stored as TierStored, Tier};
 use crate::hash::{self, Chainer};
+use holding::Aliases;
 
 /// Blocks kept for an owner that has not told its capacity. At about 50 bytes a block this is 50 MiB.
 const DEFAULT_LIMIT: usize = 1 << 20;
 
 /// Tiers beside the GPU that are told apart; engines name at most three.
-const MOST_TIERS: usize = 4;
+pub(super) const MOST_TIERS: usize = 4;
 
 /// What other owners know, for anchoring orphans. Called with this owner's ledger locked, so an implementation
 /// must not wait for another one.
@@ -57,12 +58,16 @@ pub(crate) struct Ledger {
     groups: Groups,
     gpu: Tier,
     other_tiers: Vec<(Arc<str>, Tier)>,
-    /// Further engine hashes that stand for a block which is held under another one already.
-    aliases: HashMap<u64, u32>,
+    aliases: Aliases,
+    tier_aliases: Aliases,
     pages: Pages,
     pub(super) orphans: Orphans,
     agreements: Agreements,
     limit: usize,
+    /// Records what comes and goes, when somebody asked for it.
+    pub(super) journal: Option<Journal>,
+    /// Set while the content is another process's, which has no engine hashes; each block is its own key then.
+    mirrored: Option<Mirrored>,
     /// Whether earlier events are missing, so that peers are worth comparing with.
     pub(super) is_partial: bool,
     /// Whether the content stopped being what the events say (a deposed group).
@@ -80,11 +85,14 @@ impl Ledger {
             groups: Groups::default(),
             gpu: Tier::default(),
             other_tiers: Vec::new(),
-            aliases: HashMap::new(),
+            aliases: Aliases::default(),
+            tier_aliases: Aliases::default(),
             pages: Pages::default(),
             orphans: Orphans::default(),
             agreements: Agreements::default(),
             limit: DEFAULT_LIMIT,
+            journal: None,
+            mirrored: None,
             is_partial: true,
             lost_track: false,
             noticed: Noticed::default(),
@@ -153,29 +161,23 @@ impl Ledger {
     /// Forgets every block. What was learned about the engine (sizes, group) stays.
     pub(super) fn clear(&mut self) {
         self.clear_gpu();
-        for (_, tier) in std::mem::take(&mut self.other_tiers) {
-            for hash in tier.blocks() {
-                self.map.take(hash, self.slot, Hold::OTHER_TIER);
-            }
-        }
+        self.clear_tiers();
     }
 
     /// Forgets everything, as for an engine that started anew.
     pub(super) fn reset(&mut self) {
+        // A new life is not told block by block.
+        let journal = self.journal.take();
         self.clear();
+        self.journal = journal;
+        if let Some(journal) = &mut self.journal {
+            journal.clear();
+        }
         self.paging = None;
         self.groups = Groups::default();
         self.agreements.clear();
+        self.mirrored = None;
         self.lost_track = false;
-    }
-
-    fn clear_gpu(&mut self) {
-        for hash in std::mem::take(&mut self.gpu).blocks() {
-            self.map.take(hash, self.slot, Hold::GPU.with(Hold::PREDICTED));
-        }
-        self.aliases = HashMap::new();
-        self.pages.clear();
-        self.orphans.clear();
     }
 
     fn store(&mut self, stored: &Stored, peers: &dyn Peers) {
@@ -233,10 +235,7 @@ impl Ledger {
             ),
             (None, None) => {}
         }
-        if let Some(gone) = self.gpu.age(self.limit) {
-            self.noticed.over_limit += gone.len() as u64;
-            gone.into_iter().for_each(|hash| self.release(hash));
-        }
+        self.bound();
         if self.pages.len() > self.limit.saturating_mul(16) {
             self.noticed.over_limit += self.pages.len() as u64;
             self.pages.clear();
@@ -311,40 +310,6 @@ impl Ledger {
         }
         trusts_anew
     }
-
-    fn hold(&mut self, key: EngineKey, hash: u64) {
-        match self.gpu.store(key, hash) {
-            TierStored::Again => return,
-            TierStored::Replaced(before) => self.release(before),
-            TierStored::New => {}
-        }
-        if self.map.add(hash, self.slot, Hold::GPU).has(Hold::GPU) {
-            *self.aliases.entry(hash).or_default() += 1;
-        }
-    }
-
-    fn release(&mut self, hash: u64) {
-        if let Some(further) = self.aliases.get_mut(&hash) {
-            *further -= 1;
-            if *further == 0 {
-                self.aliases.remove(&hash);
-            }
-            return;
-        }
-        self.map.take(hash, self.slot, Hold::GPU.with(Hold::PREDICTED));
-    }
-
-    fn remove(&mut self, key: EngineKey) {
-        match self.gpu.remove(key) {
-            Removed::Gone(hash) => self.release(hash),
-            Removed::CopyLeft => {}
-            Removed::Unknown => {
-                if !self.pages.remove(key) && !self.orphans.remove(key) {
-                    self.noticed.unknown_removals += 1;
-                }
-            }
-        }
-    }
 }
 
 /// The content of consecutive blocks.
@@ -364,4 +329,9 @@ impl<'a> Blocks<'a> {
 }
 
 mod anchor;
+mod holding;
+mod mirrored;
+mod saved;
 mod tiers;
+
+pub(super) use mirrored::Mirrored;

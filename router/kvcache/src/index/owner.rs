@@ -7,6 +7,7 @@ use std::time::Instant;
 use kvasir_core::{BlockSize, Completeness, ModelName, OwnerSlot};
 use parking_lot::Mutex;
 
+use super::BatchMark;
 use super::agreement::Life;
 use super::holders::{BlockMap, Hold};
 use super::ledger::Ledger;
@@ -29,7 +30,9 @@ pub(super) struct Model {
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) ledger: Ledger,
-    pub(super) last_seq: Option<u64>,
+    /// The first batch since everything was last forgotten.
+    pub(super) first_batch: Option<BatchMark>,
+    pub(super) last_batch: Option<BatchMark>,
     pub(super) last_event: Option<Instant>,
     /// Blocks and size that the engine told by other means than events.
     pub(super) told: Option<(usize, BlockSize)>,
@@ -42,6 +45,13 @@ pub(super) struct State {
     pub(super) repairs: u64,
     /// Set when the owner was forgotten: whoever still has it must not enter anything.
     pub(super) gone: bool,
+}
+
+impl State {
+    /// Tokens in a block, from events or else from what the engine told by other means.
+    pub(super) fn block_size(&self) -> Option<BlockSize> {
+        self.ledger.unit().or(self.told.map(|(_, size)| size))
+    }
 }
 
 /// Placements of ours that no event has confirmed.
@@ -79,7 +89,8 @@ impl Owner {
             life: AtomicU64::new(life.0),
             state: Mutex::new(State {
                 ledger,
-                last_seq: None,
+                first_batch: None,
+                last_batch: None,
                 last_event: None,
                 told: None,
                 resets: 0,

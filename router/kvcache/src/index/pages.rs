@@ -57,6 +57,15 @@ struct Page {
     tokens: SmallVec<[u32; 4]>,
 }
 
+/// A page as it is left behind.
+#[derive(Clone, PartialEq)]
+pub(crate) struct SavedPage {
+    pub(crate) key: EngineKey,
+    pub(crate) previous: Option<EngineKey>,
+    pub(crate) chain: BlockHash,
+    pub(crate) tokens: SmallVec<[u32; 4]>,
+}
+
 /// The pages that end no unit. Those that end one are in the tier, like any block.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
@@ -76,6 +85,16 @@ impl Pages {
         tokens: &[u32],
     ) {
         self.pages.insert(key, Page { previous, chain, tokens: SmallVec::from_slice(tokens) });
+    }
+
+    pub(crate) fn save(&self) -> Vec<SavedPage> {
+        let saved = |(key, page): (&EngineKey, &Page)| SavedPage {
+            key: *key,
+            previous: page.previous,
+            chain: page.chain,
+            tokens: page.tokens.clone(),
+        };
+        self.pages.iter().map(saved).collect()
     }
 
     pub(crate) fn remove(&mut self, key: EngineKey) -> bool {

@@ -137,12 +137,13 @@ impl Index {
                         ledger.unit().filter(|seen| *seen != told).map(|seen| (told, seen))
                     }),
                     over_limit: noticed.over_limit,
-                    last_seq: state.last_seq,
+                    last_seq: state.last_batch.map(|last| last.seq),
                     last_event_age: state.last_event.map(|at| now.saturating_duration_since(at)),
                     block_size: owner.known_size(),
                     capacity_blocks: owner.capacity(),
                     bytes: ledger.bytes(),
                     source: owner.source.clone(),
+                    mirrored: ledger.mirrored().is_some(),
                     follower: owner.follower.lock().clone(),
                 }
             })

@@ -58,7 +58,7 @@ pub struct OwnerStats {
     pub over_limit: u64,
     /// Number of the last batch applied.
     pub last_seq: Option<u64>,
-    /// Time since the last batch was applied.
+    /// Time since the last batch was applied; of a mirrored owner, since it was last told.
     pub last_event_age: Option<Duration>,
     /// Tokens in a block, once known.
     pub block_size: Option<BlockSize>,
@@ -68,6 +68,8 @@ pub struct OwnerStats {
     pub bytes: usize,
     /// Where its events come from, in words.
     pub source: String,
+    /// Whether its content is another process's view, entered as it was published.
+    pub mirrored: bool,
     /// What its follower is doing.
     pub follower: FollowerStatus,
 }

@@ -2,15 +2,18 @@
 
 mod anchoring;
 mod captures;
+mod mirror;
 mod model;
 mod rules;
+mod saved;
+mod script;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kvasir_core::{
     AdapterName, BlockIndex, BlockSize, CacheScope, Clock, Completeness, EngineHash, KvEvent, Medium,
-    ModelName, OwnerSlot, PrefixHit, Stored,
+    ModelName, OwnerContent, OwnerSlot, PrefixHit, Stored,
 };
 use parking_lot::Mutex;
 

@@ -46,6 +46,13 @@ pub(crate) enum Removed {
     Unknown,
 }
 
+/// What a tier leaves behind: engine keys with their blocks, and copies beyond the first.
+#[derive(Clone, PartialEq, Default)]
+pub(crate) struct SavedTier {
+    pub(crate) blocks: Vec<(u64, u64)>,
+    pub(crate) copies: Vec<(u64, u32)>,
+}
+
 /// Engine hash to block hash, with copies counted, in two generations so that the oldest can go at once when a
 /// limit is reached. A well-behaved engine never reaches it: it removes what it evicts.
 #[derive(Debug, Default)]
@@ -121,6 +128,24 @@ impl Tier {
             self.copies.remove(&EngineKey(key));
         }
         Some(gone.iter().map(|(_, hash)| hash).collect())
+    }
+
+    /// Keys and blocks, those of the old generation first.
+    pub(crate) fn save(&self) -> SavedTier {
+        SavedTier {
+            blocks: self.old.iter().chain(self.young.iter()).collect(),
+            copies: self.copies.iter().map(|(key, copies)| (key.0, *copies)).collect(),
+        }
+    }
+
+    /// Takes over the copies of keys that are held.
+    pub(crate) fn restore_copies(&mut self, saved: &SavedTier) {
+        for (key, copies) in &saved.copies {
+            let key = EngineKey(*key);
+            if *copies > 0 && self.get(key).is_some() {
+                self.copies.insert(key, *copies);
+            }
+        }
     }
 
     /// Every block held, one entry for each key.

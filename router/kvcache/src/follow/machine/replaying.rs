@@ -15,9 +15,19 @@ impl Follower {
         self.replaying = Some(Replaying { reason, begun: false, whole: false });
         let from = match reason {
             Reason::Full => 0,
+            Reason::Resume => self.resume.map_or(0, |point| point.seq),
             Reason::Gap | Reason::Reconnect | Reason::Probe => self.history.last().unwrap_or(0),
         };
         self.out.push(Action::RequestReplay { from });
+    }
+
+    /// Asks for `reason` if anything was applied; else for what there is to begin with.
+    pub(super) fn ask(&mut self, reason: Reason) {
+        self.start(match (self.history.last(), self.resume) {
+            (Some(_), _) => reason,
+            (None, Some(_)) => Reason::Resume,
+            (None, None) => Reason::Full,
+        });
     }
 
     pub(super) fn stop_replay(&mut self) {
@@ -33,6 +43,10 @@ impl Follower {
             return;
         }
         self.replaying = Some(Replaying { begun: true, ..replaying });
+        if replaying.reason == Reason::Resume {
+            self.prove(batch);
+            return;
+        }
         if replaying.reason == Reason::Full {
             // What an incomplete history left is replaced now, and not before something came to replace it.
             if self.history.last().is_some() {
@@ -54,7 +68,7 @@ impl Follower {
     }
 
     /// First batch of a history that is read anew.
-    fn begin_at(&mut self, batch: Received) {
+    pub(super) fn begin_at(&mut self, batch: Received) {
         let whole = batch.seq == 0;
         self.out_of_reach = !whole;
         if let Some(replaying) = &mut self.replaying {
@@ -80,7 +94,7 @@ impl Follower {
     }
 
     /// The engine is another one than we followed.
-    fn restart(&mut self) {
+    pub(super) fn restart(&mut self) {
         self.clear();
         self.set(Completeness::Partial);
         self.start(Reason::Full);
@@ -104,8 +118,12 @@ impl Follower {
                     self.set(if replaying.whole { Completeness::Exact } else { Completeness::Partial });
                 }
                 // Our last batch is beyond the engine's newest.
-                (_, false) => return self.restart(),
+                (_, false) => {
+                    self.drop_saved();
+                    return self.restart();
+                }
                 (Reason::Gap, true) => self.out.push(Action::CountRepair),
+                (Reason::Resume, true) => self.failed_replays = 0,
                 (Reason::Reconnect | Reason::Probe, true) => {}
             }
         } else {
@@ -131,12 +149,17 @@ impl Follower {
         match replaying.reason {
             // What came of it counts; its end is missing, and a gap before the live batches will show.
             Reason::Full => self.set(Completeness::Partial),
+            Reason::Resume if !replaying.begun => {
+                if self.failed_replays >= MOST_ATTEMPTS {
+                    self.drop_saved();
+                }
+            }
             Reason::Gap | Reason::Reconnect if !replaying.begun => {
                 self.clear();
                 self.set(Completeness::Partial);
             }
             // The last batch was the same, so it is the same engine; what is missing shows as a gap.
-            Reason::Gap | Reason::Reconnect | Reason::Probe => {}
+            Reason::Gap | Reason::Reconnect | Reason::Probe | Reason::Resume => {}
         }
     }
 

@@ -1,6 +1,7 @@
 //! One test for each rule: inputs in, actions out.
 
 mod laws;
+mod resume;
 
 use bytes::Bytes;
 
@@ -16,6 +17,8 @@ struct Rig {
     follower: Follower,
     now: Instant,
     applied: Vec<(u32, u64)>,
+    /// What the saved state holds.
+    saved: Vec<(u32, u64)>,
     log: Vec<String>,
 }
 
@@ -23,7 +26,7 @@ impl Rig {
     fn new(has_replay: bool) -> Self {
         let now = Instant::now();
         let follower = Follower::new(Options { has_replay, ..Options::default() }, now);
-        Self { follower, now, applied: Vec::new(), log: Vec::new() }
+        Self { follower, now, applied: Vec::new(), saved: Vec::new(), log: Vec::new() }
     }
 
     /// Connected, with the whole history 0..=last of life 1 read.
@@ -53,6 +56,11 @@ impl Rig {
                     self.applied.clear();
                     "clear".into()
                 }
+                Action::Restore => {
+                    self.applied = self.saved.clone();
+                    "restore".into()
+                }
+                Action::DropSaved => "drop saved".into(),
                 Action::SetCompleteness(completeness) => completeness.as_str().into(),
                 Action::CountGap => "gap".into(),
                 Action::CountRepair => "repair".into(),

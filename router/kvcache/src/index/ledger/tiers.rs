@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use kvasir_core::Stored;
 
-use super::{EngineKey, Hold, Ledger, MOST_TIERS, Place, Removed, Tier, TierStored};
+use super::{EngineKey, Ledger, MOST_TIERS, Place, Removed, Tier};
 use crate::hash;
 
 impl Ledger {
@@ -55,41 +55,18 @@ impl Ledger {
     pub(super) fn remove_from_tier(&mut self, name: &Arc<str>, key: EngineKey) {
         let tier = self.other_tiers.iter_mut().find(|(known, _)| known == name);
         match tier.map_or(Removed::Unknown, |(_, tier)| tier.remove(key)) {
-            Removed::Gone(block) => self.release_from_tiers(key, block),
+            Removed::Gone(block) => self.release_from_tiers(block),
             Removed::CopyLeft => {}
             Removed::Unknown => self.noticed.unknown_removals += 1,
         }
     }
 
-    fn tier(&mut self, name: &Arc<str>) -> Option<usize> {
+    pub(super) fn tier(&mut self, name: &Arc<str>) -> Option<usize> {
         let known = self.other_tiers.iter().position(|(known, _)| known == name);
         if known.is_none() && self.other_tiers.len() < MOST_TIERS {
             self.other_tiers.push((Arc::clone(name), Tier::default()));
             return Some(self.other_tiers.len() - 1);
         }
         known
-    }
-
-    fn hold_on_tier(&mut self, number: usize, key: EngineKey, block: u64) {
-        let Some((_, tier)) = self.other_tiers.get_mut(number) else { return };
-        let stored = tier.store(key, block);
-        let aged = tier.age(self.limit);
-        if let TierStored::Replaced(before) = stored {
-            self.release_from_tiers(key, before);
-        }
-        if stored != TierStored::Again {
-            self.map.add(block, self.slot, Hold::OTHER_TIER);
-        }
-        for block in aged.into_iter().flatten() {
-            self.noticed.over_limit += 1;
-            self.map.take(block, self.slot, Hold::OTHER_TIER);
-        }
-    }
-
-    fn release_from_tiers(&mut self, key: EngineKey, block: u64) {
-        let elsewhere = self.other_tiers.iter().any(|(_, tier)| tier.get(key) == Some(block));
-        if !elsewhere {
-            self.map.take(block, self.slot, Hold::OTHER_TIER);
-        }
     }
 }
