@@ -5,6 +5,7 @@
 //! name.
 
 pub mod filters;
+pub mod hit_source;
 pub mod pickers;
 pub mod producers;
 pub mod registry;
@@ -13,4 +14,5 @@ pub mod scorers;
 #[cfg(test)]
 mod testing;
 
-pub use registry::{BuildError, Built, Parts, build};
+pub use hit_source::HitSource;
+pub use registry::{BuildError, Built, Parts, StoreLookup, build, build_with_store};

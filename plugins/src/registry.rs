@@ -3,14 +3,17 @@
 use std::sync::Arc;
 
 use kvasir_core::{
-    BlockIndex, DataProducer, Filter, Picker, PlacementObserver, ScheduleMeter, Scorer, Tokenizer,
+    BlockIndex, BlockLookup, DataProducer, Filter, Picker, PlacementObserver, ScheduleMeter, Scorer,
+    Tokenizer,
 };
 use kvasir_settings::resolved::{PluginArgs, SchedulerSettings};
 
 use crate::filters;
+use crate::hit_source::HitSource;
 use crate::pickers::top_n::TopN;
 use crate::producers::blocks::Blocks;
 use crate::producers::prefix_hits::PrefixHits;
+use crate::producers::store_hits::StoreHits;
 use crate::producers::text_hashes::TextHashes;
 use crate::producers::tokens::Tokens;
 use crate::scorers;
@@ -41,6 +44,21 @@ pub struct Parts {
     pub meter: Arc<dyn ScheduleMeter>,
     /// Chance of the `random` scorer.
     pub seed: u64,
+}
+
+/// A store that may be asked for each request, and whether it is.
+#[derive(Clone)]
+pub struct StoreLookup {
+    /// Asks it.
+    pub lookup: Arc<dyn BlockLookup>,
+    /// Says whether it or the index is asked now; whoever keeps a copy may change its mind.
+    pub source: Arc<HitSource>,
+}
+
+impl std::fmt::Debug for StoreLookup {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StoreLookup").field("source", &self.source).finish_non_exhaustive()
+    }
 }
 
 impl std::fmt::Debug for Parts {
@@ -101,13 +119,33 @@ pub enum BuildError {
 /// # Errors
 /// A name that no plugin has, or a weight that cannot be used.
 pub fn build(settings: &SchedulerSettings, parts: Parts) -> Result<Built, BuildError> {
+    assemble(settings, &parts, None)
+}
+
+/// The same over a store outside the process, which is asked who holds which blocks while its source says so.
+///
+/// # Errors
+/// As [`build`].
+pub fn build_with_store(
+    settings: &SchedulerSettings,
+    parts: Parts,
+    store: StoreLookup,
+) -> Result<Built, BuildError> {
+    assemble(settings, &parts, Some(&store))
+}
+
+fn assemble(
+    settings: &SchedulerSettings,
+    parts: &Parts,
+    store: Option<&StoreLookup>,
+) -> Result<Built, BuildError> {
     let filters =
         settings.filters.iter().map(|name| filter(name, &settings.args)).collect::<Result<_, _>>()?;
     let mut built = Built {
         filters,
         scorers: Vec::with_capacity(settings.scorers.len()),
         picker: Arc::new(TopN::new(settings.top_n)),
-        producers: producers(&settings.args, &parts),
+        producers: producers(&settings.args, parts, store),
         observers: Vec::new(),
         prefix_cache: None,
     };
@@ -115,18 +153,22 @@ pub fn build(settings: &SchedulerSettings, parts: Parts) -> Result<Built, BuildE
         if !weight.is_finite() || *weight < 0.0 {
             return Err(BuildError::BadWeight { name: name.clone(), weight: *weight });
         }
-        let scorer = scorer(name, &settings.args, &parts, &mut built)?;
+        let scorer = scorer(name, &settings.args, parts, store, &mut built)?;
         built.scorers.push((scorer, *weight));
     }
     Ok(built)
 }
 
-fn producers(args: &PluginArgs, parts: &Parts) -> Vec<Arc<dyn DataProducer>> {
+fn producers(args: &PluginArgs, parts: &Parts, store: Option<&StoreLookup>) -> Vec<Arc<dyn DataProducer>> {
+    let index = PrefixHits::new(Arc::clone(&parts.index));
     vec![
         Arc::new(TextHashes::new(&args.prefix_cache)),
         Arc::new(Tokens::new(Arc::clone(&parts.tokenizer))),
         Arc::new(Blocks::new(Arc::clone(&parts.index))),
-        Arc::new(PrefixHits::new(Arc::clone(&parts.index))),
+        match store {
+            Some(store) => Arc::new(StoreHits::new(index, store.clone(), &args.kvcache_aware)),
+            None => Arc::new(index),
+        },
     ]
 }
 
@@ -144,6 +186,7 @@ fn scorer(
     name: &str,
     args: &PluginArgs,
     parts: &Parts,
+    store: Option<&StoreLookup>,
     built: &mut Built,
 ) -> Result<Arc<dyn Scorer>, BuildError> {
     use scorers::{
@@ -156,7 +199,10 @@ fn scorer(
             built.observers.push(Arc::clone(&plugin) as Arc<dyn PlacementObserver>);
             plugin
         }
-        KvCacheAware::NAME => Arc::new(KvCacheAware::new(&args.kvcache_aware, Arc::clone(&parts.meter))),
+        KvCacheAware::NAME => {
+            let source = store.map_or_else(Arc::default, |store| Arc::clone(&store.source));
+            Arc::new(KvCacheAware::new(&args.kvcache_aware, source, Arc::clone(&parts.meter)))
+        }
         PrefixCache::NAME => {
             let plugin = Arc::new(PrefixCache::new(&args.prefix_cache, Arc::clone(&parts.meter)));
             built.observers.push(Arc::clone(&plugin) as Arc<dyn PlacementObserver>);
@@ -174,7 +220,7 @@ fn scorer(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Index;
+    use crate::testing::{Index, Store};
     use kvasir_core::{BoxFuture, InferenceRequest, Needs, NoMeter, TokenizeError, Tokenized};
     use std::time::Duration;
 
@@ -218,9 +264,16 @@ mod tests {
     }
 
     #[test]
-    fn every_need_of_a_scorer_has_a_producer() {
+    fn every_need_of_a_scorer_has_one_producer_with_and_without_a_store() {
+        let store = StoreLookup { lookup: Arc::new(Store::default()), source: Arc::default() };
         let all: Vec<(&str, f64)> = SCORERS.iter().map(|name| (*name, 1.0)).collect();
-        let built = build(&settings(&[], &all), parts()).unwrap();
+        every_need_has_one_producer(&build(&settings(&[], &all), parts()).unwrap());
+        every_need_has_one_producer(&build_with_store(&settings(&[], &all), parts(), store).unwrap());
+    }
+
+    fn every_need_has_one_producer(built: &Built) {
+        let hits = |producer: &&Arc<dyn DataProducer>| producer.provides().contains(Needs::PREFIX_HITS);
+        assert_eq!(built.producers.iter().filter(hits).count(), 1);
         let provided = built.producers.iter().fold(Needs::NONE, |all, producer| all | producer.provides());
         for (scorer, _) in &built.scorers {
             assert!(provided.contains(scorer.needs()), "{}", scorer.name());

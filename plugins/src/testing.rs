@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use kvasir_core::{
-    Address, BlockChain, BlockIndex, BlockSize, Candidate, Candidates, CycleState, Endpoint, EndpointId,
-    EngineKind, EngineSample, InferenceRequest, Load, ModelName, OwnerSlot, PrefixHit, Prompt, RequestId,
-    RequestKind, Role, ScheduleMeter, Scorer, Scores,
+    Address, BlockChain, BlockIndex, BlockLookup, BlockQuery, BlockSize, BoxFuture, Candidate, Candidates,
+    CycleState, Endpoint, EndpointId, EngineKind, EngineSample, InferenceRequest, Load, ModelName, OwnerSlot,
+    PrefixHit, Prompt, QueryError, RequestId, RequestKind, Role, ScheduleMeter, Scorer, Scores,
 };
 use parking_lot::Mutex;
 
@@ -101,6 +101,46 @@ impl BlockIndex for Index {
         for (owner, hit) in owners.iter().zip(hits) {
             hit.tokens = self.held.get(&owner.0).copied().unwrap_or_default();
         }
+    }
+}
+
+/// What a [`Store`] was asked.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    pub models: Vec<String>,
+    pub hashes: Vec<u64>,
+    pub owners: Vec<String>,
+    pub started: Vec<Option<u64>>,
+}
+
+/// A store that always gives the same answer and remembers what it was asked.
+pub struct Store {
+    pub answer: Result<Vec<u32>, QueryError>,
+    pub asked: Mutex<Vec<Asked>>,
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Self { answer: Ok(Vec::new()), asked: Mutex::default() }
+    }
+}
+
+impl Store {
+    /// The owners hold so many leading blocks, in their order.
+    pub fn holding(blocks: &[u32]) -> Arc<Self> {
+        Arc::new(Self { answer: Ok(blocks.to_vec()), ..Self::default() })
+    }
+}
+
+impl BlockLookup for Store {
+    fn leading_blocks<'a>(&'a self, query: BlockQuery<'a>) -> BoxFuture<'a, Result<Vec<u32>, QueryError>> {
+        self.asked.lock().push(Asked {
+            models: query.models.iter().map(|name| (*name).to_owned()).collect(),
+            hashes: query.hashes.to_vec(),
+            owners: query.owners.iter().map(|owner| format!("{}.{}", owner.pod, owner.namespace)).collect(),
+            started: query.owners.iter().map(|owner| owner.started_at).collect(),
+        });
+        Box::pin(async move { self.answer.clone() })
     }
 }
 

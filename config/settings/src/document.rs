@@ -14,6 +14,8 @@ use crate::yaml::Tree;
 mod kvcache_args;
 mod plugin_args;
 
+pub(crate) use kvcache_args::token_deadline;
+
 #[cfg(test)]
 mod tests;
 

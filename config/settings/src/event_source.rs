@@ -84,6 +84,24 @@ pub(crate) fn of_flag(said: &KvEventsFlag) -> Result<KvEventsSettings, String> {
     })
 }
 
+/// Reads one source as the flag of an agent names it:
+/// `tcp://HOST:PORT[,replay=tcp://HOST:PORT|PORT][,topic=PREFIX][,rank=N][,bind]`. A bare port of the replay socket is
+/// one at the publisher's host.
+///
+/// # Errors
+/// What is wrong, in a sentence that quotes the text.
+pub fn parse_event_source(text: &str) -> Result<KvEventsSettings, String> {
+    let text = text.trim();
+    let mut said = KvEventsFlag::parse_source(text, "", text)?;
+    if let Some(replay) = &mut said.replay
+        && replay.bytes().all(|byte| byte.is_ascii_digit())
+        && let Ok(publisher) = Socket::parse(&said.endpoint)
+    {
+        *replay = format!("tcp://{}:{replay}", publisher.host);
+    }
+    of_flag(&said)
+}
+
 /// One source for each rank: vLLM adds the rank to both ports, so ports that lie too close run into each other.
 pub(crate) fn of_ranks(said: &KvEvents, ranks: u32, findings: &mut Findings) -> Vec<KvEventsSettings> {
     let mut noted = |result: Result<Socket, String>, place: &Place| {
@@ -156,6 +174,30 @@ mod tests {
             ("http://a=tcp://a:5557,replay=a:1", "no event address"),
         ] {
             let error = flag(text).err().unwrap_or_default();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_agents_flag_is_the_same_without_the_url() {
+        let source = parse_event_source("tcp://a:5557,replay=5657,rank=2,topic=kv");
+        let expected = KvEventsSettings {
+            endpoint: "tcp://a:5557".into(),
+            replay: Some("tcp://a:5657".into()),
+            topic: "kv".into(),
+            rank: 2,
+        };
+        assert_eq!(source, Ok(expected));
+        let far = parse_event_source("tcp://[::1]:5557,replay=tcp://b:1").map(|source| source.replay);
+        assert_eq!(far, Ok(Some("tcp://b:1".to_owned())));
+        for (text, part) in [
+            ("a:5557", "no event address"),
+            ("http://a=tcp://a:5557", "no event address"),
+            ("tcp://a:5557,replay=0", "the port"),
+            ("tcp://*:5557,replay=5657", "replay socket"),
+            ("tcp://a:5557,hwm=1", "unknown"),
+        ] {
+            let error = parse_event_source(text).err().unwrap_or_default();
             assert!(error.contains(part), "{text}: {error}");
         }
     }

@@ -3,6 +3,7 @@
 use std::io::{self, Read};
 use std::path::Path;
 
+use crate::redis::Secret;
 use crate::yaml::MOST_BYTES;
 
 /// Facts that defaults depend on.
@@ -33,19 +34,54 @@ pub struct KthenaEnvironment {
     pub enable_fairness_scheduling: Option<String>,
     /// `ENABLE_SESSION_BOOST`
     pub enable_session_boost: Option<String>,
+    /// `REDIS_*`
+    pub redis: RedisEnvironment,
     /// Variables that are set and mean nothing here yet, each with the reason.
     pub without_effect: Vec<(&'static str, &'static str)>,
 }
 
-const NO_REDIS: &str = "this version keeps its state in memory; caches are known from the engines' events";
+/// The variables of kthena's Redis clients. kthena knows no user; the variable is the usual one for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RedisEnvironment {
+    /// `REDIS_HOST`
+    pub host: Option<String>,
+    /// `REDIS_PORT`
+    pub port: Option<String>,
+    /// `REDIS_USERNAME`
+    pub username: Option<String>,
+    /// `REDIS_PASSWORD`
+    pub password: Option<Secret>,
+    /// `REDIS_DB`
+    pub database: Option<String>,
+}
+
+impl RedisEnvironment {
+    fn read() -> Self {
+        Self {
+            host: variable("REDIS_HOST"),
+            port: variable("REDIS_PORT"),
+            username: variable("REDIS_USERNAME"),
+            password: variable("REDIS_PASSWORD").map(Secret::new),
+            database: variable("REDIS_DB"),
+        }
+    }
+
+    /// Every variable but the host's, and whether it is set.
+    pub(crate) fn beside_the_host(&self) -> [(&'static str, bool); 4] {
+        [
+            ("REDIS_PORT", self.port.is_some()),
+            ("REDIS_USERNAME", self.username.is_some()),
+            ("REDIS_PASSWORD", self.password.is_some()),
+            ("REDIS_DB", self.database.is_some()),
+        ]
+    }
+}
+
 const NO_QUEUE: &str = "queues are not available yet";
 
 /// kthena's variables for what is not available yet. They tune a feature and ask for nothing by themselves, so they
 /// warn; the two that switch a policy on refuse to start.
-const WITHOUT_EFFECT: [(&str, &str); 12] = [
-    ("REDIS_HOST", NO_REDIS),
-    ("REDIS_PORT", NO_REDIS),
-    ("REDIS_PASSWORD", NO_REDIS),
+const WITHOUT_EFFECT: [(&str, &str); 9] = [
     ("FAIRNESS_QUEUE_TIMEOUT", NO_QUEUE),
     ("FAIRNESS_WINDOW_SIZE", NO_QUEUE),
     ("FAIRNESS_INPUT_TOKEN_WEIGHT", NO_QUEUE),
@@ -81,6 +117,7 @@ impl KthenaEnvironment {
             metrics_scrape_interval: variable("METRICS_SCRAPE_INTERVAL"),
             enable_fairness_scheduling: variable("ENABLE_FAIRNESS_SCHEDULING"),
             enable_session_boost: variable("ENABLE_SESSION_BOOST"),
+            redis: RedisEnvironment::read(),
             without_effect: WITHOUT_EFFECT.into_iter().filter(|(name, _)| variable(name).is_some()).collect(),
         }
     }

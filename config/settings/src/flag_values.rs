@@ -5,10 +5,12 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use crate::compat::parse_bool;
+use crate::coordination::SharedLoadMode;
 use crate::defaults;
 use crate::duration::{format_duration, parse_duration};
 use crate::problems::{Findings, Place};
 use crate::size::{format_size, parse_size};
+use crate::suggest;
 
 /// Reads values. Where one does not fit, it is noted and some value stands in, so that reading goes on.
 pub(crate) struct FlagValues<'f> {
@@ -131,6 +133,20 @@ impl<'f> FlagValues<'f> {
         parse_bool(text).unwrap_or_else(|| {
             self.error(flag, format!("{text:?} is no boolean"), "write true or false");
             otherwise
+        })
+    }
+
+    /// The name of a mode.
+    pub(crate) fn shared_load(&mut self, flag: &str, text: &str) -> SharedLoadMode {
+        let name = text.trim();
+        SharedLoadMode::ALL.into_iter().find(|mode| mode.as_str() == name).unwrap_or_else(|| {
+            let known = SharedLoadMode::ALL.map(SharedLoadMode::as_str);
+            let fix = match suggest::closest(name, known) {
+                Some(meant) => format!("did you mean {meant:?}?"),
+                None => format!("known: {}", known.join(", ")),
+            };
+            self.error(flag, format!("there is no mode {name:?}"), fix);
+            SharedLoadMode::default()
         })
     }
 

@@ -6,8 +6,11 @@ use crate::defaults;
 
 mod kthena;
 mod pairs;
+pub(crate) mod redis;
 
 pub use kthena::KthenaFlags;
+pub use redis::RedisArgs;
+
 pub(crate) use pairs::{KvEventsFlag, ModelFlag, TokenizerFlag};
 
 /// What `kvasir router` was told. The texts are worked out by [`crate::resolve()`], so that every problem of every
@@ -52,12 +55,33 @@ pub struct RouterArgs {
     /// Retries as a share of requests, 0 to 1
     #[arg(long, env = "KVASIR_RETRY_BUDGET", value_name = "SHARE", default_value = defaults::RETRY_BUDGET, help_heading = ROUTING)]
     pub retry_budget: String,
+    /// Longest wait for token ids from engines and tokenizer services together, 1ms to 10s; then the next source is asked
+    /// or the request goes on without. Wins over the document's tokenization.deadline [default: 50ms, or a tenth of the
+    /// estimated prefill time where that is more, at most 250ms]
+    #[arg(long, env = "KVASIR_TOKENIZE_DEADLINE", value_name = "DURATION", help_heading = ROUTING)]
+    pub tokenize_deadline: Option<String>,
     /// How often an engine's metrics are read [default: 1s, or METRICS_SCRAPE_INTERVAL]
     #[arg(long, env = "KVASIR_SCRAPE_INTERVAL", value_name = "DURATION", help_heading = ROUTING)]
     pub scrape_interval: Option<String>,
     /// Decisions kept for explain, 0 to 1000000
     #[arg(long, env = "KVASIR_DECISION_RING", value_name = "COUNT", default_value = defaults::DECISION_RING, help_heading = ROUTING)]
     pub decision_ring: String,
+
+    /// Redis.
+    #[command(flatten)]
+    pub redis: RedisArgs,
+    /// How replicas tell each other what they have in flight, so that they do not all choose the same idle endpoint:
+    /// native (our own vectors in Redis), kthena (the counters of kthena's routers), off, or auto: native, and kthena
+    /// where its routers are found
+    #[arg(long, env = "KVASIR_SHARED_LOAD", value_name = "MODE", default_value = defaults::SHARED_LOAD, help_heading = REPLICAS)]
+    pub shared_load: String,
+    /// How long what Redis told is believed in full while Redis is out of reach; after ten times as long it is forgotten
+    #[arg(long, env = "KVASIR_MIRROR_GRACE", value_name = "DURATION", default_value = defaults::MIRROR_GRACE, help_heading = REPLICAS)]
+    pub mirror_grace: String,
+    /// This replica's name among the others: letters, digits, `-`, `.` and `_`; unlike every other's [default: the host's
+    /// name and a random part]
+    #[arg(long, env = "KVASIR_REPLICA_NAME", value_name = "NAME", help_heading = REPLICAS)]
+    pub replica_name: Option<String>,
 
     /// Tell clients which endpoint answered, in x-kvasir-endpoint [default: false]
     #[arg(long, env = "KVASIR_ENDPOINT_HEADER", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = HEADERS)]
@@ -125,6 +149,7 @@ pub struct RouterArgs {
 const LISTENERS: &str = "Listeners";
 const MODELS: &str = "Models";
 const ROUTING: &str = "Routing";
+const REPLICAS: &str = "Replicas";
 const HEADERS: &str = "Headers";
 const LIMITS: &str = "Limits and time-outs";
 const PROCESS: &str = "Process and logs";
@@ -144,8 +169,13 @@ impl Default for RouterArgs {
             routing: None,
             max_attempts: defaults::MAX_ATTEMPTS.to_owned(),
             retry_budget: defaults::RETRY_BUDGET.to_owned(),
+            tokenize_deadline: None,
             scrape_interval: None,
             decision_ring: defaults::DECISION_RING.to_owned(),
+            redis: RedisArgs::default(),
+            shared_load: defaults::SHARED_LOAD.to_owned(),
+            mirror_grace: defaults::MIRROR_GRACE.to_owned(),
+            replica_name: None,
             endpoint_header: None,
             forward_credentials: None,
             max_body_bytes: defaults::MAX_BODY_BYTES.to_owned(),

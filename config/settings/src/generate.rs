@@ -39,7 +39,31 @@ effect.
 | `ACCESS_LOG_OUTPUT` | `--access-log-output` | `stdout`, `stderr` or a path |
 | `DRAIN_TIMEOUT` | `--drain-timeout` | a duration above 0 |
 | `METRICS_SCRAPE_INTERVAL` | `--scrape-interval` | a duration above 0 |
+| `REDIS_HOST` | the host of `--redis` | a name or an address; anything else is refused |
+| `REDIS_PORT` | its port, 6379 without | a number; the `tcp://...` that Kubernetes sets beside a Service called `redis` is no port |
+| `REDIS_USERNAME`, `REDIS_PASSWORD` | its user and password | `--redis-password-file` wins |
+| `REDIS_DB` | the database, for the agent | the router uses database 0, as in kthena |
 | `ENABLE_FAIRNESS_SCHEDULING`, `ENABLE_SESSION_BOOST` | not available yet | `true` is refused |
+
+With `--redis` none of the `REDIS_*` variables is used.
+";
+
+const REDIS: &str = "
+### How a Redis is named
+
+| what it is | URL |
+|---|---|
+| one server, or a proxy that looks like one | `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]` |
+| a master and its replicas behind sentinels | `redis-sentinel://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]...]/MASTER[/DB]` |
+| a Cluster, by some of its nodes | `redis-cluster://[USER[:PASSWORD]@]HOST[:PORT][,HOST[:PORT]...]` |
+
+`rediss`, `rediss-sentinel` and `rediss-cluster` are the same with TLS. The port is 6379, that of a sentinel 26379. User
+and password are those of the data servers. In a user, a password and a master's name `%XX` stands for a byte: `%2F` for
+`/`, `%3F` for `?`, `%23` for `#`, `%25` for `%`. An IPv6 address is written in brackets. There is no query.
+
+A document that enables `kvcache-aware` means a Redis, as in kthena: where nobody names one, `redis-server:6379` is
+tried. `--redis none` keeps it from being tried. A Redis that cannot be reached is no error: it is tried for ever, and
+requests are placed by what is known without it.
 ";
 
 const DOCUMENT: &str = "
@@ -72,6 +96,9 @@ pub fn settings_page() -> String {
     let command = crate::flags::command();
     for heading in headings(&command) {
         flag_table(&mut page, &command, &heading);
+        if heading == crate::flags::redis::HEADING {
+            page.push_str(REDIS);
+        }
     }
     page.push_str(VARIABLES);
     page.push_str(DOCUMENT);

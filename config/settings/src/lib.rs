@@ -3,6 +3,7 @@
 //! [`RouterArgs`] holds what was typed, [`resolve()`] reads the files it names and gives [`Settings`], or
 //! [`Problems`]: everything that is wrong, at once. The reference pages come from [`generate`].
 
+pub mod coordination;
 pub mod defaults;
 pub mod duration;
 pub mod facts;
@@ -25,9 +26,11 @@ mod resolve;
 mod suggest;
 mod yaml;
 
+pub use coordination::{CoordinationMode, SharedLoadMode};
+pub use event_source::parse_event_source;
 pub use facts::{DiskFiles, Files, KthenaEnvironment, SystemFacts};
-pub use flags::RouterArgs;
+pub use flags::{RedisArgs, RouterArgs};
 pub use problems::{Problem, Problems};
-pub use resolve::{resolve, resolve_from};
 pub use redis::RedisSettings;
+pub use resolve::{resolve, resolve_from};
 pub use resolved::Settings;

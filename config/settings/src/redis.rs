@@ -3,6 +3,22 @@
 use std::fmt;
 use std::path::PathBuf;
 
+mod choice;
+mod url;
+
+pub use choice::{SidecarRedis, resolve_sidecar, resolve_sidecar_from};
+
+pub(crate) use choice::{KthenaProgram, choose};
+
+/// The host that kthena's programs try when nobody names one.
+pub const KTHENA_HOST: &str = "redis-server";
+
+/// Port of a Redis server.
+pub const PORT: u16 = 6379;
+
+/// Port of a Sentinel.
+pub const SENTINEL_PORT: u16 = 26_379;
+
 /// A text that must not be shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
@@ -16,6 +32,12 @@ impl Secret {
     /// The text, for whoever must send it.
     pub fn reveal(&self) -> &str {
         &self.0
+    }
+}
+
+impl From<String> for Secret {
+    fn from(text: String) -> Self {
+        Self(text)
     }
 }
 
@@ -88,6 +110,30 @@ pub struct RedisSettings {
     pub tls: Option<RedisTls>,
     /// Whether nobody named it: kthena's default host, tried because a document asks for `kvcache-aware`.
     pub implied: bool,
+}
+
+impl RedisSettings {
+    /// Reads `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]`, `redis-sentinel://...HOST[:PORT],.../MASTER[/DB]` or
+    /// `redis-cluster://...HOST[:PORT],...`; each with `rediss` for TLS. What stands before the `@` is for the data
+    /// servers; it and the master's name are percent-decoded.
+    ///
+    /// # Errors
+    /// A sentence that names the part that is wrong and the fix, and shows nothing of the URL.
+    pub fn parse(url: &str) -> Result<Self, String> {
+        url::parse(url).map_err(|fault| format!("{}; {}", fault.message, fault.fix))
+    }
+
+    /// One server without credentials and TLS.
+    pub(crate) fn single(node: RedisNode) -> Self {
+        Self {
+            topology: RedisTopology::Single(node),
+            username: None,
+            password: None,
+            database: 0,
+            tls: None,
+            implied: false,
+        }
+    }
 }
 
 impl fmt::Display for RedisSettings {

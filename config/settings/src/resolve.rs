@@ -18,6 +18,8 @@ use crate::raw::models::Model;
 use crate::resolved::{AccessLog, HeaderRules, Limits, SchedulerSettings, Settings};
 use crate::suggest;
 
+mod sharing;
+
 /// Works the settings out, with the files, memory and environment of this machine.
 ///
 /// # Errors
@@ -48,6 +50,11 @@ pub fn resolve_from(args: &RouterArgs, files: &dyn Files, facts: &SystemFacts) -
     let drain_settle = values.duration("--drain-settle", &args.drain_settle, true);
     let (mut scheduler, from_document) = scheduler(args, files, &mut findings);
     scheduler.top_n = scheduler.top_n.max(limits.max_attempts);
+    token_deadline(args, &mut scheduler, &mut findings);
+    // What gathering has beyond the tokens' deadline is enough for the usual budget.
+    let budget = scheduler.args.kvcache_aware.query_budget;
+    scheduler.gather_deadline += budget.saturating_sub(defaults::GATHER_AFTER_TOKENS);
+    let sharing = sharing::resolve(args, &scheduler, from_document, files, facts, &mut findings);
     let from_file = models_from_file(args, files, &mut findings);
     let models = models::assemble(&from_file, args, files, &mut findings);
     let mut settings = Settings {
@@ -67,6 +74,11 @@ pub fn resolve_from(args: &RouterArgs, files: &dyn Files, facts: &SystemFacts) -
         warnings: Vec::new(),
         log_level: log_level(args),
         from_document,
+        redis: sharing.redis,
+        coordination: sharing.coordination,
+        shared_load: sharing.shared_load,
+        mirror_grace: sharing.mirror_grace,
+        replica_name: sharing.replica_name,
     };
     check_tokenization(&settings, args, files, &mut findings);
     settings.warnings = findings.into_result()?;
@@ -226,6 +238,21 @@ fn profile(name: Option<&str>, findings: &mut Findings) -> SchedulerSettings {
         }
     }
     settings
+}
+
+/// The flag's deadline of the remote token sources, else the document's. Gathering ends no earlier than they do.
+fn token_deadline(args: &RouterArgs, scheduler: &mut SchedulerSettings, findings: &mut Findings) {
+    let deadline = &mut scheduler.args.kvcache_aware.deadline;
+    if let Some(text) = said(&args.tokenize_deadline) {
+        match document::token_deadline(text.trim()) {
+            Ok(said) => *deadline = Some(said),
+            Err((message, fix)) => findings.error(&Place::flag("--tokenize-deadline"), message, fix),
+        }
+    }
+    if let Some(deadline) = *deadline {
+        let needed = deadline + defaults::GATHER_AFTER_TOKENS;
+        scheduler.gather_deadline = scheduler.gather_deadline.max(needed);
+    }
 }
 
 fn models_from_file(args: &RouterArgs, files: &dyn Files, findings: &mut Findings) -> Vec<Model> {

@@ -7,6 +7,10 @@ use std::time::Duration;
 
 use kvasir_core::{AdapterName, Address, EngineKind, ModelName, TokenSource};
 
+use crate::coordination::{CoordinationMode, SharedLoadMode};
+use crate::defaults;
+use crate::redis::RedisSettings;
+
 /// Everything `kvasir router` needs.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -42,6 +46,16 @@ pub struct Settings {
     pub log_level: String,
     /// Whether the scheduler's part came from a router document.
     pub from_document: bool,
+    /// The Redis that is shared with other replicas, agents and kthena's programs.
+    pub redis: Option<RedisSettings>,
+    /// Where blocks are looked up; `None` is decided by what is found in Redis. Only where `kvcache-aware` is enabled.
+    pub coordination: Option<CoordinationMode>,
+    /// How replicas tell each other what they have in flight.
+    pub shared_load: SharedLoadMode,
+    /// How long what Redis told is believed in full while Redis is out of reach.
+    pub mirror_grace: Duration,
+    /// This replica's name among the others; `None` leaves it to whoever needs one.
+    pub replica_name: Option<String>,
 }
 
 impl Settings {
@@ -258,8 +272,12 @@ impl Default for PrefixCacheArgs {
 pub struct KvCacheAwareArgs {
     /// Block size of kthena's Redis layout; the mirror uses the engine's own.
     pub block_size_to_hash: u32,
-    /// Blocks looked at; `None` looks at the whole prompt.
+    /// Blocks looked at; `None` is the whole prompt in the mirror, [`defaults::QUERY_BLOCKS`] in Redis.
     pub max_blocks_to_match: Option<u32>,
+    /// Where blocks are looked up, as said; [`Settings::coordination`] is what counts.
+    pub coordination: Option<CoordinationMode>,
+    /// Longest time of one lookup in Redis.
+    pub query_budget: Duration,
     /// Port of vLLM's `/tokenize`; `None` uses the endpoint's own port.
     pub vllm_tokenizer_port: Option<u16>,
     /// Port of SGLang's `/tokenize`; `None` uses the endpoint's own port.
@@ -270,6 +288,9 @@ pub struct KvCacheAwareArgs {
     pub order: Vec<TokenSource>,
     /// Tokenizer directories by served model name.
     pub local: BTreeMap<String, PathBuf>,
+    /// What all remote calls for one request's tokens may take together; `None` is 50 ms, or a tenth of the estimated
+    /// prefill time where that is more.
+    pub deadline: Option<Duration>,
 }
 
 impl Default for KvCacheAwareArgs {
@@ -277,11 +298,14 @@ impl Default for KvCacheAwareArgs {
         Self {
             block_size_to_hash: 16,
             max_blocks_to_match: None,
+            coordination: None,
+            query_budget: defaults::QUERY_BUDGET,
             vllm_tokenizer_port: None,
             sglang_tokenizer_port: None,
             tokenizer_service: TokenizerServiceArgs::default(),
             order: Vec::new(),
             local: BTreeMap::new(),
+            deadline: None,
         }
     }
 }

@@ -1,14 +1,16 @@
 //! `kvcache-aware`: prefers endpoints that hold the most of the prompt's blocks.
 //!
-//! `score = trunc(matched / blocks x 100)` in floating point, where `blocks` are the prompt's full blocks (a
-//! partial last one is not counted, so a fully cached prompt scores 100) and `matched` those that the endpoint
+//! `score = trunc(matched / blocks x 100)` in floating point, where `blocks` are the full blocks that were looked at
+//! (a partial last one is not counted, so a fully cached prompt scores 100) and `matched` those that the endpoint
 //! holds from the first on without a gap. No opinion without blocks (a prompt shorter than one, or no tokens),
-//! for a request that skips the engine's cache, and for an endpoint that the index has never heard of.
+//! for a request that skips the engine's cache, and for an endpoint of which nothing is known.
 //!
 //! | parameter | default | |
 //! |---|---|---|
-//! | `maxBlocksToMatch` | the whole prompt | blocks looked at, from the first on |
-//! | `blockSizeToHash` | 16 | not used with the in-memory index, which knows the engines' own sizes |
+//! | `coordination` | by what is found | `mirror` looks in memory, `query` in Redis, in kthena's layout |
+//! | `maxBlocksToMatch` | the whole prompt; 128 in Redis | blocks looked at, from the first on |
+//! | `blockSizeToHash` | 16 | tokens in a block in Redis; the index in memory knows the engines' own sizes |
+//! | `queryBudget` | 5ms | longest wait for Redis |
 //!
 //! The tokenizer arguments of this plugin configure the tokenizer chain.
 //!
@@ -26,13 +28,16 @@
 use std::sync::Arc;
 
 use kvasir_core::{
-    BlockChain, Candidate, Candidates, CycleState, Needs, Plugin, ScheduleMeter, Scorer, Scores,
+    Candidate, Candidates, CycleState, Needs, Plugin, PrefixHit, ScheduleMeter, Scorer, Scores, TokenSlot,
 };
 use kvasir_settings::resolved::KvCacheAwareArgs;
 
+use crate::hit_source::{HitSource, Window};
+
 /// The scorer.
 pub struct KvCacheAware {
-    max_blocks: usize,
+    window: Window,
+    source: Arc<HitSource>,
     meter: Arc<dyn ScheduleMeter>,
 }
 
@@ -40,16 +45,15 @@ impl KvCacheAware {
     /// The name in settings and metrics.
     pub const NAME: &'static str = "kvcache-aware";
 
-    /// With its arguments; match ratios go to `meter`.
-    pub fn new(args: &KvCacheAwareArgs, meter: Arc<dyn ScheduleMeter>) -> Self {
-        let max_blocks = args.max_blocks_to_match.map_or(usize::MAX, |blocks| blocks as usize);
-        Self { max_blocks, meter }
+    /// With its arguments and where the hits come from; match ratios go to `meter`.
+    pub fn new(args: &KvCacheAwareArgs, source: Arc<HitSource>, meter: Arc<dyn ScheduleMeter>) -> Self {
+        Self { window: Window::of(args), source, meter }
     }
 }
 
 impl std::fmt::Debug for KvCacheAware {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("KvCacheAware").field("max_blocks", &self.max_blocks).finish_non_exhaustive()
+        f.debug_struct("KvCacheAware").field("window", &self.window).finish_non_exhaustive()
     }
 }
 
@@ -68,15 +72,16 @@ impl Scorer for KvCacheAware {
         if cycle.skips_cache || cycle.hits.is_empty() {
             return;
         }
+        let window = self.window.blocks(self.source.mode());
         let mut best: Option<f64> = None;
         super::fill(pool, out, |index, candidate| {
             let hit = cycle.hits.get(index)?;
-            let chain = chain_of(cycle, candidate)?;
-            let blocks = chain.hashes.len().min(self.max_blocks);
+            let (size, full) = full_blocks(cycle, hit, candidate)?;
+            let blocks = full.min(window);
             if blocks == 0 {
                 return None;
             }
-            let matched = (hit.tokens as usize / chain.block_size.tokens()).min(blocks);
+            let matched = (hit.tokens as usize / size).min(blocks);
             let ratio = matched as f64 / blocks as f64;
             best = Some(best.map_or(ratio, |best| best.max(ratio)));
             (matched > 0 || hit.completeness.is_some()).then(|| (ratio * 100.0).trunc())
@@ -87,17 +92,33 @@ impl Scorer for KvCacheAware {
     }
 }
 
-/// The chain made for the candidate's block size, as its engine reports it; else the most common one.
-fn chain_of<'a>(cycle: &'a CycleState, candidate: &Candidate) -> Option<&'a BlockChain> {
+/// Tokens in a block of the candidate, and how many full ones the prompt has. The size is the hit's; where nothing was
+/// found to tell it, the one that the engine reports, else the most common one.
+fn full_blocks(cycle: &CycleState, hit: &PrefixHit, candidate: &Candidate) -> Option<(usize, usize)> {
+    let chain_of = |size: u32| cycle.chains.iter().find(|chain| u32::from(chain.block_size) == size);
     let reported = candidate.load.sample.map_or(0, |sample| sample.block_size);
-    cycle.chains.iter().find(|chain| u32::from(chain.block_size) == reported).or_else(|| cycle.chains.first())
+    let chain = match hit.block_tokens {
+        0 => chain_of(reported).or_else(|| cycle.chains.first())?,
+        size => match (chain_of(size), &cycle.tokens) {
+            (Some(chain), _) => chain,
+            // Blocks of a store have a size of their own, which no engine need have.
+            (None, TokenSlot::Ready(tokens)) => {
+                return Some((size as usize, tokens.ids.len() / size as usize));
+            }
+            (None, TokenSlot::Empty | TokenSlot::Failed(_)) => return None,
+        },
+    };
+    Some((chain.block_size.tokens(), chain.hashes.len()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::{Heard, cycle, pool_of, sampled, scores_of};
-    use kvasir_core::{BlockHash, BlockSize, Completeness, EngineSample, Load, NoMeter, PrefixHit};
+    use kvasir_core::{
+        BlockChain, BlockHash, BlockSize, Completeness, EngineSample, Load, NoMeter, TokenSource, Tokenized,
+    };
+    use kvasir_settings::CoordinationMode;
 
     fn chain(size: u32, blocks: u64) -> BlockChain {
         BlockChain { block_size: BlockSize::new(size).unwrap(), hashes: (0..blocks).map(BlockHash).collect() }
@@ -116,7 +137,7 @@ mod tests {
 
     fn scorer(max_blocks_to_match: Option<u32>) -> KvCacheAware {
         let args = KvCacheAwareArgs { max_blocks_to_match, ..KvCacheAwareArgs::default() };
-        KvCacheAware::new(&args, Arc::new(NoMeter))
+        KvCacheAware::new(&args, Arc::default(), Arc::new(NoMeter))
     }
 
     #[test]
@@ -155,16 +176,46 @@ mod tests {
         let mut cycle = cycle();
         cycle.chains.push(chain(16, 62));
         cycle.chains.push(chain(64, 15));
-        cycle.hits = [992, 960, 992].map(hit).to_vec();
+        cycle.hits = [(992, 16), (960, 64), (992, 0)]
+            .map(|(tokens, block_tokens)| PrefixHit { block_tokens, ..hit(tokens) })
+            .to_vec();
         let sized = |block_size| sampled(EngineSample { block_size, ..EngineSample::default() });
         let pool = pool_of([sized(16), sized(64), sized(1)]);
         assert_eq!(scores_of(&scorer(None), &cycle, &pool), [Some(100.0); 3]);
     }
 
+    /// The denominator of `query` is what was looked at there: blocks of the store's size, at most its window.
+    #[test]
+    fn hits_of_a_store_are_measured_with_its_own_window() {
+        for (size, max, ids, matched, expected) in [
+            (16, None, 40, [2, 1, 0], [100.0, 50.0, 0.0]),
+            (16, None, 4096, [128, 64, 1], [100.0, 50.0, 0.0]),
+            (16, Some(200), 4096, [200, 100, 1], [100.0, 50.0, 0.0]),
+            (64, None, 200, [3, 2, 1], [100.0, 66.0, 33.0]),
+        ] {
+            let args = KvCacheAwareArgs { max_blocks_to_match: max, ..KvCacheAwareArgs::default() };
+            let source = Arc::new(HitSource::new(CoordinationMode::Query));
+            let scorer = KvCacheAware::new(&args, source, Arc::new(NoMeter));
+            let mut cycle = cycle();
+            cycle.chains.push(chain(32, ids / 32));
+            cycle.tokens = TokenSlot::Ready(Tokenized {
+                ids: (0..ids as u32).collect(),
+                source: TokenSource::Given,
+                took: std::time::Duration::ZERO,
+                whole: true,
+            });
+            cycle.hits =
+                matched.map(|blocks| PrefixHit { block_tokens: size, ..hit(blocks * size) }).to_vec();
+            let pool = pool_of([Load::default(); 3]);
+            assert_eq!(scores_of(&scorer, &cycle, &pool), expected.map(Some), "{size} {max:?} {ids}");
+        }
+    }
+
     #[test]
     fn the_best_kept_match_is_counted_also_when_it_is_none() {
         let heard = Arc::new(Heard::default());
-        let scorer = KvCacheAware::new(&KvCacheAwareArgs::default(), Arc::clone(&heard) as _);
+        let args = KvCacheAwareArgs::default();
+        let scorer = KvCacheAware::new(&args, Arc::default(), Arc::clone(&heard) as _);
         let mut pool = pool_of([Load::default(); 3]);
         pool.retain(|candidate| candidate.endpoint.slot.0 != 0);
         scores_of(&scorer, &gathered(4, &[64, 16, 32]), &pool);

@@ -1,7 +1,7 @@
 //! `least-request` as a scorer: prefers endpoints with few requests, above all few that the engine has not begun.
 //!
-//! `base = in_flight + 100 x max(in_flight - running, 0)`, where `in_flight` is what this router has sent there
-//! and `running` is what the engine reports (0 without a scrape). `score = trunc((most - base) / most x 100)` with
+//! `base = in_flight + 100 x max(in_flight - running, 0)`, where `in_flight` is what this router and its
+//! live peers have sent there and `running` is what the engine reports (0 without a scrape). `score = trunc((most - base) / most x 100)` with
 //! `most` the largest base among the candidates; 100 for all when that is 0.
 //!
 //! No parameters of its own; `maxWaitingRequests` belongs to the filter of the same name.

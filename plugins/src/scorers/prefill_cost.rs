@@ -5,13 +5,14 @@
 //!
 //! ```text
 //! cost = 1.5 x uncached           this prompt, minus what the endpoint holds and may reuse
-//!      + queued                   uncached tokens of our requests there that wait for their first byte
+//!      + queued                   uncached tokens of requests there that wait for their first byte
 //!      + foreign waiting x typical + foreign running x 32
-//!      + decoding x 32            our requests there that generate
+//!      + decoding x 32            requests there that generate
 //!      + 4 x KV shortage          tokens that do not fit into the engine's free KV cache
 //! score = 100 x (1 - cost / worst cost)
 //! ```
 //!
+//! Queued and decoding are the requests of this router and of its live peers; foreign ones are those that neither sent.
 //! Its own work weighs more than what is queued, because the others pay for it too: a burst of siblings stays
 //! together behind the one prefill they share, and spills once the queue costs more than prefilling again.
 //! Endpoints within 64 tokens of the cheapest count as equal; the one with fewer requests wins, and among equals

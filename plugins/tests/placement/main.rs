@@ -41,7 +41,7 @@ fn prefill_cost(scene: Scene) -> Outcome {
 }
 
 fn affinity(scene: Scene) -> Outcome {
-    let scorer = || KvCacheAware::new(&KvCacheAwareArgs::default(), Arc::new(NoMeter));
+    let scorer = || KvCacheAware::new(&KvCacheAwareArgs::default(), Arc::default(), Arc::new(NoMeter));
     runs(scene, |_| Policy::Scorer(Box::new(scorer())))
 }
 

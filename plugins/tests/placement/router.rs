@@ -98,6 +98,7 @@ fn candidates(pods: &[Pod]) -> Candidates {
             decoding: pod.decoding,
             peers_in_flight: 0,
             sample: None,
+            foreign_faded: 0.0,
         };
         Candidate { endpoint: Arc::new(endpoint), load }
     };

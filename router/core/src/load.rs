@@ -26,13 +26,19 @@ pub struct Load {
     pub peers_in_flight: u32,
     /// The last good scrape, `None` before the first one and once it is too old to trust.
     pub sample: Option<EngineSample>,
+    /// The share of the requests that others had sent by then which is taken to have ended since: 0 right after a scrape,
+    /// 1 once it is too old to say who is there now.
+    pub foreign_faded: f64,
 }
 
 impl Load {
-    /// Requests the engine runs that neither this router nor a live peer sent, by the last scrape; 0 without one.
+    /// Requests the engine runs that neither this router nor a live peer sent: what the last scrape showed beyond what
+    /// was known then, faded with its age; 0 without a scrape.
     pub fn foreign(&self) -> u32 {
-        self.sample
-            .map_or(0, |sample| (sample.running + sample.waiting).saturating_sub(sample.in_flight_at_scrape))
+        let Some(sample) = self.sample else { return 0 };
+        let seen = sample.running.saturating_add(sample.waiting);
+        let unknown = seen.saturating_sub(sample.in_flight_at_scrape);
+        (f64::from(unknown) * (1.0 - self.foreign_faded)).round() as u32
     }
 }
 
@@ -105,4 +111,29 @@ pub trait SampleSink: Send + Sync {
     fn models_listed(&self, endpoint: &EndpointId, models: Vec<String>);
     /// An active health probe ended.
     fn probed(&self, endpoint: &EndpointId, healthy: bool);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn foreign_requests_are_those_that_nobody_here_sent_and_they_fade() {
+        for (running, waiting, known, faded, foreign) in [
+            (5, 3, 2, 0.0, 6),
+            (5, 3, 8, 0.0, 0),
+            (5, 3, 9, 0.0, 0),
+            (5, 3, 2, 0.5, 3),
+            (1, 0, 0, 0.4, 1),
+            (1, 0, 0, 0.6, 0),
+            (5, 3, 2, 1.0, 0),
+            (u32::MAX, u32::MAX, 0, 0.0, u32::MAX),
+        ] {
+            let sample =
+                EngineSample { running, waiting, in_flight_at_scrape: known, ..EngineSample::default() };
+            let load = Load { sample: Some(sample), foreign_faded: faded, ..Load::default() };
+            assert_eq!(load.foreign(), foreign, "{running} {waiting} {known} {faded}");
+        }
+        assert_eq!(Load { in_flight: 3, ..Load::default() }.foreign(), 0, "nothing was scraped");
+    }
 }

@@ -100,6 +100,7 @@ fn candidate(index: u32) -> Candidate {
         decoding: index % 7,
         peers_in_flight: 0,
         sample: Some(sample),
+        foreign_faded: 0.0,
     };
     Candidate { endpoint: Arc::new(endpoint), load }
 }

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use kvasir_core::{EngineSample, Load, SampleError};
+use kvasir_core::{EngineSample, Load, SampleError, SharedLoad};
 use parking_lot::{Mutex, RwLock};
 
+use crate::freshness::Freshness;
 use crate::health::{Attempt, Health, Standing, Turn};
 use crate::status::FailureCounts;
 
@@ -17,12 +18,15 @@ struct Sampled {
     at: Instant,
 }
 
-/// Live numbers. Counters are relaxed: each is right by itself, and no decision needs two of them at one instant.
+/// Live numbers; those of requests are this router's own where they do not say otherwise. Counters are relaxed: each is right by itself, and no decision needs two of them at one instant.
 #[derive(Debug, Default)]
 pub(crate) struct Live {
     pub(crate) in_flight: AtomicU32,
     pub(crate) prefill_tokens: AtomicU64,
     pub(crate) decoding: AtomicU32,
+    peers_in_flight: AtomicU32,
+    peers_prefill_tokens: AtomicU64,
+    peers_decoding: AtomicU32,
     pub(crate) requests: AtomicU64,
     pub(crate) draining: AtomicBool,
     pub(crate) asleep: AtomicBool,
@@ -42,18 +46,46 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    /// The load at `now`; a sample older than `stale_after` is not in it.
-    pub(crate) fn load(&self, now: Instant, stale_after: Duration) -> Load {
-        let in_flight = self.in_flight.load(Ordering::Relaxed);
-        let sampled = *self.sampled.read();
-        let fresh = sampled.filter(|sampled| now.saturating_duration_since(sampled.at) <= stale_after);
+    /// The load at `now`: ours and the peers', with the last sample while it is fresh.
+    pub(crate) fn load(&self, now: Instant, freshness: Freshness) -> Load {
+        let (own, peers) = (self.own(), self.peers());
+        let age = |sampled: &Sampled| now.saturating_duration_since(sampled.at);
+        let sampled = self.sampled.read().filter(|sampled| freshness.trusts(age(sampled)));
         Load {
+            in_flight: own.in_flight.saturating_add(peers.in_flight),
+            prefill_tokens: own.prefill_tokens.saturating_add(peers.prefill_tokens),
+            decoding: own.decoding.saturating_add(peers.decoding),
+            peers_in_flight: peers.in_flight,
+            sample: sampled.map(|sampled| sampled.sample),
+            foreign_faded: sampled.map_or(0.0, |sampled| freshness.faded(age(&sampled))),
+        }
+    }
+
+    /// What this router has in flight.
+    pub(crate) fn own(&self) -> SharedLoad {
+        let in_flight = self.in_flight.load(Ordering::Relaxed);
+        SharedLoad {
             in_flight,
             prefill_tokens: self.prefill_tokens.load(Ordering::Relaxed),
             decoding: self.decoding.load(Ordering::Relaxed).min(in_flight),
-            peers_in_flight: 0,
-            sample: fresh.map(|sampled| sampled.sample),
         }
+    }
+
+    /// What the other replicas have in flight, as last told.
+    pub(crate) fn peers(&self) -> SharedLoad {
+        let in_flight = self.peers_in_flight.load(Ordering::Relaxed);
+        SharedLoad {
+            in_flight,
+            prefill_tokens: self.peers_prefill_tokens.load(Ordering::Relaxed),
+            decoding: self.peers_decoding.load(Ordering::Relaxed).min(in_flight),
+        }
+    }
+
+    /// Takes in what the other replicas have in flight.
+    pub(crate) fn set_peers(&self, load: SharedLoad) {
+        self.peers_in_flight.store(load.in_flight, Ordering::Relaxed);
+        self.peers_prefill_tokens.store(load.prefill_tokens, Ordering::Relaxed);
+        self.peers_decoding.store(load.decoding, Ordering::Relaxed);
     }
 
     /// Age of the last good sample.

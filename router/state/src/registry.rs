@@ -13,6 +13,7 @@ use kvasir_core::{
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 
+use crate::freshness::Freshness;
 use crate::health::{Attempt, Standing, Turn};
 use crate::in_flight::InFlight;
 use crate::live::Live;
@@ -22,13 +23,11 @@ use crate::slots::SlotPool;
 use crate::snapshot::{Member, Snapshot};
 use crate::status::EndpointStatus;
 
-/// A sample is not trusted for less than this, however short the interval is: one slow scrape is no outage.
-const MIN_STALE_AFTER: Duration = Duration::from_secs(5);
-
 /// What the state is made with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StateOptions {
-    /// How often engines are scraped. A sample that is older than three intervals (at least 5 s) is not used.
+    /// How often engines are scraped. A sample that is older than three intervals (at least 5 s) is not used; what it
+    /// shows of others' requests fades from the first to the third.
     pub scrape_interval: Duration,
 }
 
@@ -42,8 +41,8 @@ impl Default for StateOptions {
 /// few pointers.
 pub struct State {
     clock: Arc<dyn Clock>,
-    stale_after: Duration,
-    snapshot: ArcSwap<Snapshot>,
+    freshness: Freshness,
+    pub(crate) snapshot: ArcSwap<Snapshot>,
     /// Held through a swap, so that swaps follow one another.
     slots: Mutex<SlotPool>,
 }
@@ -51,7 +50,7 @@ pub struct State {
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("State")
-            .field("stale_after", &self.stale_after)
+            .field("freshness", &self.freshness)
             .field("snapshot", &self.snapshot.load())
             .finish_non_exhaustive()
     }
@@ -63,7 +62,7 @@ impl State {
     pub fn new(clock: Arc<dyn Clock>, options: StateOptions) -> Self {
         Self {
             clock,
-            stale_after: (options.scrape_interval * 3).max(MIN_STALE_AFTER),
+            freshness: Freshness::of(options.scrape_interval),
             snapshot: ArcSwap::default(),
             slots: Mutex::default(),
         }
@@ -137,14 +136,14 @@ impl State {
         let snapshot = self.snapshot.load();
         let candidate = |member: &Member| Candidate {
             endpoint: Arc::clone(&member.endpoint),
-            load: member.live.load(now, self.stale_after),
+            load: member.live.load(now, self.freshness),
         };
         Candidates::new(available(&snapshot, served, adapter, now).into_iter().map(candidate).collect())
     }
 
     /// The load of one endpoint now; zero for one that is gone.
     pub fn load(&self, id: &EndpointId) -> Load {
-        self.live(id).map_or_else(Load::default, |live| live.load(self.clock.now(), self.stale_after))
+        self.live(id).map_or_else(Load::default, |live| live.load(self.clock.now(), self.freshness))
     }
 
     /// Counts one attempt at `endpoint` until the guard is dropped. An endpoint that was removed or replaced since it
@@ -231,7 +230,8 @@ impl State {
             health,
             available: !draining && live.is_available(now),
             draining,
-            load: live.load(now, self.stale_after),
+            load: live.load(now, self.freshness),
+            own: live.own(),
             sample_age_seconds: live.sample_age(now).map(|age| age.as_secs_f64()),
             scrape_error: live.scrape_error().map(|error| error.to_string()),
             listed_models: live.list(),
@@ -243,7 +243,7 @@ impl State {
 
 impl SampleSink for State {
     fn in_flight(&self, endpoint: &EndpointId) -> u32 {
-        self.live(endpoint).map_or(0, |live| live.in_flight.load(Ordering::Relaxed))
+        self.live(endpoint).map_or(0, |live| live.own().in_flight.saturating_add(live.peers().in_flight))
     }
 
     fn sampled(&self, endpoint: &EndpointId, result: Result<EngineSample, SampleError>) {

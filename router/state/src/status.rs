@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kvasir_core::{EndpointId, EngineKind, Load, ModelName, OwnerSlot, Role};
+use kvasir_core::{EndpointId, EngineKind, Load, ModelName, OwnerSlot, Role, SharedLoad};
 use serde::Serialize;
 
 /// One endpoint as it stands now.
@@ -26,8 +26,10 @@ pub struct EndpointStatus {
     pub available: bool,
     /// Whether an operator takes it out of service.
     pub draining: bool,
-    /// Its load.
+    /// Its load, as decisions see it: this router's, its live peers' and that of others.
     pub load: Load,
+    /// What this router alone has in flight there.
+    pub own: SharedLoad,
     /// Age of the last good scrape, seconds; it is in `load` only while it is fresh.
     pub sample_age_seconds: Option<f64>,
     /// Why the last scrape failed.

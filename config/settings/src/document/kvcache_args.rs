@@ -1,11 +1,15 @@
 //! The arguments of `kvcache-aware`: kthena's, and our own beside them.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use kvasir_core::{Address, TokenSource};
 
 use super::plugin_args::{ReadMap, with_fields};
 use crate::compat::ArgFields;
+use crate::coordination::CoordinationMode;
+use crate::defaults;
+use crate::duration::{format_duration, parse_duration};
 use crate::problems::{Findings, Place};
 use crate::resolved::{KvCacheAwareArgs, TokenizerServiceArgs};
 use crate::suggest;
@@ -18,12 +22,16 @@ const SOURCES: [(&str, TokenSource); 3] =
 pub(super) fn read(map: ReadMap, place: &Place, findings: &mut Findings) -> KvCacheAwareArgs {
     let mut notes = Vec::new();
     let mut refusals = Vec::new();
-    let (args, errors) = with_fields(map, place, findings, |fields| {
+    let (read, errors) = with_fields(map, place, findings, |fields| {
         let mut args = kthena_fields(fields, &mut notes);
+        let theirs = fields.take_errors();
         own_fields(fields, &mut args, &mut refusals);
-        args
+        let ours = fields.take_errors().into_iter();
+        refusals.extend(ours.map(|(place, error)| (place, error, String::new())));
+        (args, theirs)
     });
-    for (place, error) in errors {
+    let (args, theirs) = read;
+    for (place, error) in errors.into_iter().chain(theirs) {
         findings
             .warn(&place, format!("{error}; kvcache-aware uses the default for what it does not understand"));
     }
@@ -50,7 +58,7 @@ fn kthena_fields(fields: &mut ArgFields<'_>, notes: &mut Vec<(Place, String)>) -
     };
     let known = args.block_size_to_hash;
     args.block_size_to_hash = count("blockSizeToHash", &format!("{known} is used")).unwrap_or(known);
-    args.max_blocks_to_match = count("maxBlocksToMatch", "the whole prompt is looked at");
+    args.max_blocks_to_match = count("maxBlocksToMatch", "its default counts");
     let mut port = |name: &'static str| {
         let value = fields.integer(name).filter(|value| *value != 0)?;
         let port = u16::try_from(value).ok();
@@ -104,6 +112,12 @@ fn own_fields(
                 }
             }
         }
+        if let Some(text) = below.text("deadline") {
+            match token_deadline(&text) {
+                Ok(deadline) => args.deadline = Some(deadline),
+                Err((message, fix)) => refusals.push((below.place().key("deadline"), message, fix)),
+            }
+        }
         if let Some(mut local) = below.map("local") {
             let texts = local.all_texts();
             args.local =
@@ -113,18 +127,44 @@ fn own_fields(
         }
         fields.adopt(below);
     }
-    let coordination = fields.text("coordination");
-    let place = fields.place().key("coordination");
-    match coordination.as_deref() {
-        None | Some("mirror") => {}
-        Some("query") => refusals.push((
-            place,
-            "looking blocks up in Redis for each request is not available yet".into(),
-            "remove coordination, or write mirror".into(),
-        )),
-        Some(other) => {
-            refusals.push((place, format!("there is no coordination {other:?}"), "write mirror".into()));
+    if let Some(name) = fields.text("coordination") {
+        args.coordination = CoordinationMode::ALL.into_iter().find(|mode| mode.as_str() == name);
+        if args.coordination.is_none() {
+            let place = fields.place().key("coordination");
+            let message = format!("there is no coordination {name:?}");
+            refusals.push((place, message, "write mirror or query".into()));
         }
+    }
+    if let Some(text) = fields.text("queryBudget") {
+        match duration_within(&text, defaults::QUERY_BUDGETS, "5ms") {
+            Ok(budget) => args.query_budget = budget,
+            Err((message, fix)) => refusals.push((fields.place().key("queryBudget"), message, fix)),
+        }
+    }
+}
+
+/// The time of all remote calls together.
+///
+/// # Errors
+/// What is wrong, and the fix.
+pub(crate) fn token_deadline(text: &str) -> Result<Duration, (String, String)> {
+    duration_within(text, defaults::TOKEN_DEADLINES, "50ms")
+}
+
+fn duration_within(
+    text: &str,
+    (least, most): (Duration, Duration),
+    example: &str,
+) -> Result<Duration, (String, String)> {
+    let fix = || {
+        let (least, most) = (format_duration(least), format_duration(most));
+        format!("write a duration from {least} to {most}, such as {example}")
+    };
+    let duration = parse_duration(text).map_err(|error| (error, fix()))?;
+    if (least..=most).contains(&duration) {
+        Ok(duration)
+    } else {
+        Err((format!("{text} is out of range"), fix()))
     }
 }
 

@@ -1,10 +1,12 @@
 //! What each value of a router document comes to.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use kvasir_core::TokenSource;
 
 use super::read;
+use crate::coordination::CoordinationMode;
 use crate::problems::Findings;
 use crate::resolved::{
     KvCacheAwareArgs, LeastRequestArgs, PluginArgs, PrefixCacheArgs, SchedulerSettings, TokenizerServiceArgs,
@@ -251,19 +253,40 @@ fn a_tokenizer_service_needs_an_endpoint() {
 
 #[test]
 fn our_own_arguments_are_read_or_refused() {
-    let text = "{tokenization: {order: [local, engine], local: {qwen: /models/qwen}}, coordination: mirror}";
+    let text = "{tokenization: {order: [local, engine], deadline: 80ms, local: {qwen: /models/qwen}}, coordination: mirror}";
     let read = args("kvcache-aware", text).0.kvcache_aware;
+    assert_eq!(read.deadline, Some(Duration::from_millis(80)));
     assert_eq!(read.order, [TokenSource::Local, TokenSource::Engine]);
     assert_eq!(read.local.get("qwen"), Some(&PathBuf::from("/models/qwen")));
     for (text, part) in [
         ("{tokenization: {order: [engin]}}", "did you mean \"engine\"?"),
         ("{tokenization: {order: [engine, engine]}}", "named twice"),
         ("{tokenization: {local: {qwen: [a]}}}", "is no text"),
-        ("{coordination: query}", "not available yet"),
-        ("{coordination: gossip}", "there is no coordination"),
+        ("{tokenization: {deadline: 80}}", "has no unit"),
+        ("{tokenization: {deadline: 11s}}", "11s is out of range; write a duration from 1ms to 10s"),
+        ("{coordination: gossip}", "there is no coordination \"gossip\"; write mirror or query"),
+        ("{coordination: [query]}", "is no text"),
+        ("{queryBudget: 5}", "has no unit"),
+        ("{queryBudget: 2s}", "2s is out of range; write a duration from 1ms to 1s, such as 5ms"),
+        ("{queryBudget: 0}", "0 is out of range"),
     ] {
         let problems = refused(&document_with("kvcache-aware", text));
         assert!(problems.iter().any(|problem| problem.contains(part)), "{text}: {problems:?}");
+    }
+}
+
+#[test]
+fn a_lookup_in_redis_has_a_mode_and_a_budget() {
+    for (text, mode, budget) in [
+        ("{}", None, 5),
+        ("{coordination: mirror}", Some(CoordinationMode::Mirror), 5),
+        ("{COORDINATION: query, queryBudget: 20ms}", Some(CoordinationMode::Query), 20),
+        ("{coordination: ~, querybudget: 1s}", None, 1000),
+    ] {
+        let (read, warnings) = args("kvcache-aware", text);
+        let read = read.kvcache_aware;
+        assert_eq!((read.coordination, read.query_budget), (mode, Duration::from_millis(budget)), "{text}");
+        assert_eq!(warnings, Vec::<String>::new(), "{text}");
     }
 }
 

@@ -62,11 +62,18 @@ impl KvEventsFlag {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let wanted = || format!("{text:?} is no event source; write URL=tcp://HOST:PORT");
         let at = text.find("=tcp://").ok_or_else(wanted)?;
-        let (url, rest) = (&text[..at], &text[at + 1..]);
-        let mut parts = rest.split(',');
-        let endpoint = parts.next().ok_or_else(wanted)?;
+        Self::parse_source(text, text[..at].trim(), &text[at + 1..])
+    }
+
+    /// The part after the URL: `tcp://HOST:PORT` and its options. `text` is what errors quote.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub(crate) fn parse_source(text: &str, url: &str, source: &str) -> Result<Self, String> {
+        let mut parts = source.split(',');
+        let endpoint = parts.next().unwrap_or_default();
         let mut flag = Self {
-            url: url.trim().to_owned(),
+            url: url.to_owned(),
             endpoint: endpoint.trim().to_owned(),
             replay: None,
             topic: String::new(),

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::duration::format_duration;
 use crate::plugin_names::{FILTERS, SCORERS};
 use crate::resolved::PluginArgs;
 
@@ -119,7 +120,12 @@ fn kvcache_aware(args: &PluginArgs) -> Vec<Row> {
             "tokens in a block of kthena's Redis keys; what engines report is always used for their own blocks",
             OTHERWISE,
         ),
-        ("maxBlocksToMatch", String::new(), "blocks looked at; without it, the whole prompt", OTHERWISE),
+        (
+            "maxBlocksToMatch",
+            String::new(),
+            "blocks looked at; without it, the whole prompt in the mirror and 128 blocks in Redis",
+            OTHERWISE,
+        ),
         (
             "vllmTokenizerPort",
             String::new(),
@@ -153,6 +159,13 @@ fn kvcache_aware(args: &PluginArgs) -> Vec<Row> {
             REFUSED,
         ),
         (
+            "tokenization.deadline",
+            String::new(),
+            "longest wait for token ids from engines and services together, 1ms to 10s; without it 50ms, or a tenth of \
+             the estimated prefill time where that is more (at most 250ms)",
+            REFUSED,
+        ),
+        (
             "tokenization.local",
             String::new(),
             "mapping of model names to directories with `tokenizer.json`",
@@ -160,8 +173,16 @@ fn kvcache_aware(args: &PluginArgs) -> Vec<Row> {
         ),
         (
             "coordination",
-            "mirror".to_owned(),
-            "`mirror`: the index is kept in memory; `query` is not available yet",
+            String::new(),
+            "`mirror`: blocks are looked up in memory, in an index that follows engines and Redis; `query`: in kthena's \
+             layout in Redis, for each request, which needs a named Redis; without it, `mirror` where agents of ours \
+             publish to the Redis, else `query` where only kthena's layout is found, else `mirror`",
+            REFUSED,
+        ),
+        (
+            "queryBudget",
+            format_duration(args.query_budget),
+            "longest wait for Redis in one request, 1ms to 1s; then the request is placed without",
             REFUSED,
         ),
     ]

@@ -10,9 +10,12 @@ use kvasir_core::TokenSource;
 
 use super::resolve_from;
 use crate::facts::{Files, KthenaEnvironment, SystemFacts};
-use crate::flags::{KthenaFlags, RouterArgs};
+use crate::flags::{KthenaFlags, RedisArgs, RouterArgs};
 use crate::problems::Problems;
+use crate::redis::Secret;
 use crate::resolved::{Limits, Settings};
+
+mod sharing;
 
 #[derive(Default)]
 struct MemoryFiles(HashMap<&'static str, String>);
@@ -68,6 +71,11 @@ fn the_defaults_of_the_flags_are_the_defaults_of_the_types() {
         (known.scrape_interval, known.drain_timeout, known.drain_settle)
     );
     assert_eq!((settings.threads, settings.decision_ring), (known.threads, known.decision_ring));
+    assert_eq!((settings.redis, settings.coordination), (known.redis, known.coordination));
+    assert_eq!(
+        (settings.shared_load, settings.mirror_grace, settings.replica_name),
+        (known.shared_load, known.mirror_grace, known.replica_name)
+    );
     assert_eq!((settings.log_level, settings.from_document), (known.log_level, false));
     assert_eq!(settings.warnings, Vec::<String>::new());
 }
@@ -174,6 +182,13 @@ fn a_variable_set_to_nothing_says_nothing() {
         access_log: empty(),
         access_log_format: empty(),
         access_log_output: empty(),
+        redis: RedisArgs {
+            redis: Some(Secret::new("")),
+            redis_password_file: empty(),
+            redis_ca_file: empty(),
+            ..RedisArgs::default()
+        },
+        replica_name: empty(),
         kthena: KthenaFlags { port: empty(), tls_cert: empty(), ..KthenaFlags::default() },
         ..RouterArgs::default()
     };
@@ -342,6 +357,33 @@ fn tokens_come_from_where_the_mode_says() {
     ] {
         assert_eq!(order_of(&args, tokenizer), expected, "{args}");
     }
+}
+
+#[test]
+fn the_deadline_of_tokens_is_the_flags_or_the_documents_and_gathering_outlasts_it() {
+    let said = "scheduler: {pluginConfig: [{name: kvcache-aware, args: {tokenization: {deadline: 400ms}}}], \
+                plugins: {Score: {enabled: [{name: kvcache-aware, weight: 1}]}}}";
+    let read = |document: Option<&str>, flag: Option<&str>| {
+        let args = RouterArgs {
+            config: document.map(|_| "r.yaml".to_owned()),
+            tokenize_deadline: flag.map(str::to_owned),
+            ..one_model()
+        };
+        let files = MemoryFiles(HashMap::from([("r.yaml", document.unwrap_or_default().to_owned())]));
+        let scheduler = resolve_from(&args, &files, &SystemFacts::default()).map(|read| read.scheduler);
+        scheduler.map(|read| (read.args.kvcache_aware.deadline, read.gather_deadline.as_millis()))
+    };
+    let ms = |milliseconds| Some(Duration::from_millis(milliseconds));
+    for (document, flag, expected) in [
+        (None, None, (None, 300)),
+        (None, Some("20ms"), (ms(20), 300)),
+        (Some(said), None, (ms(400), 450)),
+        (Some(said), Some("20ms"), (ms(20), 300)),
+    ] {
+        assert_eq!(read(document, flag).ok(), Some(expected), "{document:?} {flag:?}");
+    }
+    let refused = read(None, Some("0")).err().map(|problems| problems.to_string()).unwrap_or_default();
+    assert!(refused.contains("--tokenize-deadline") && refused.contains("from 1ms to 10s"), "{refused}");
 }
 
 #[test]

@@ -27,7 +27,7 @@ fn a_guard_goes_through_its_phases() {
     let mut one = state.begin(&endpoint, cost(100));
     let two = state.begin(&endpoint, cost(50));
     let load =
-        |in_flight, prefill_tokens, decoding| Load { in_flight, prefill_tokens, decoding, sample: None };
+        |in_flight, prefill_tokens, decoding| Load { in_flight, prefill_tokens, decoding, ..Load::default() };
     assert_eq!(state.load(&id("a")), load(2, 150, 0));
     one.first_byte();
     one.first_byte();
