@@ -3,17 +3,22 @@
 from pathlib import Path
 from statistics import median
 
+import tokens
+from tables import figure, gap, table
+
 HEAD = """# Benchmarks
 
 `make bench` fills this page, newest run first. Everything runs on one machine, so the clients and the engines take part
 of the cores; compare figures of one run only. CPU time per request is the steadiest of them.
+`make bench ARGS='--only tokens'` measures tokenizing alone, in a minute.
 """
 
-
-def figure(value, digits=0):
-    if value is None:
-        return "-"
-    return f"{value:,.{digits}f}"
+NETWORK = """Four mock engines that answer at once; access log to a file and decision record on. Prompts are cut from this \
+repository's text and never repeat unless a row says so. `CPU` is user and system time of the proxy's processes, `x hop` its \
+ratio to the bare Pingora hop, `added` is beyond the direct call of the same round, in microseconds. The KV-aware row has \
+engines of its own, which tokenize and publish events; its direct call is the one to those. Where a row says that engines \
+read and forget, and in the 220 KB rows, they look at nothing of a prompt and publish nothing (a mock engine would take most \
+of the cores), and the KV-aware router goes by what it placed itself."""
 
 
 def brief(figures, unit):
@@ -83,20 +88,6 @@ class Run:
         return max(found) if found else None
 
 
-def table(heads, lines):
-    """A table that reads well as text, too."""
-    cells = [heads, *lines]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(heads))]
-
-    def row(line):
-        padded = [cell.ljust(width) if column == 0 else cell.rjust(width)
-                  for column, (cell, width) in enumerate(zip(line, widths))]
-        return "| " + " | ".join(padded) + " |"
-
-    rule = "|" + "|".join("-" * (width + 1) + ("-" if column == 0 else ":") for column, width in enumerate(widths)) + "|"
-    return "\n".join([row(heads), rule, *map(row, lines)])
-
-
 def row_table(run, row):
     if row["unit"] == "chunk":
         spread, rate, shown = "gap_us", "chunks/s", "gap"
@@ -157,12 +148,21 @@ def decision_table(decision):
 
 
 def targets(run):
-    """What design aims at: work, target as text, unit, measured, bound, whether more is better."""
-    decision, index = run.whole["decision"], run.whole["index"]
-    qwen = {case: case_of(decision, "qwen2_5", case) for case in ("first sight", "next turn")}
+    """What design aims at: work, target as text, unit, measured, bound, whether more is better. Of a run of some parts
+    theirs alone."""
+    whole = run.whole
+    return [
+        *(network_targets(run) if whole["rows"] else []),
+        *(tokens.targets(whole["tokens"]) if whole["tokens"] else []),
+        *(decision_targets(whole["decision"]) if whole["decision"] else []),
+        *(index_targets(whole["index"]) if whole["index"] else []),
+        *(placement_targets(whole["placement"]) if whole["placement"] else []),
+    ]
+
+
+def network_targets(run):
     small = ("small-1", "small-32", "new")
     hop = run.value("small-32", "hop", "cpu_us")
-    sight = {case: found["whole_us"]["p50"] / 1e3 if found else None for case, found in qwen.items()}
     return [
         ("small chat, by load, 32 clients: CPU", "1.15 x hop", "us", run.value("small-32", "kvasir", "cpu_us"),
          1.15 * hop if hop else None, False),
@@ -180,8 +180,6 @@ def targets(run):
         ("80 kB chat, next turn: CPU", "250 us", "us", run.value("long-next", "kvasir-kv", "cpu_us"), 250, False),
         ("80 kB chat, next turn, without events: CPU", "250 us", "us",
          run.value("long-next-sink", "kvasir-kv", "cpu_us"), 250, False),
-        ("decision, 20k tokens, first sight, Qwen2.5: p50", "1.5 ms", "ms", sight["first sight"], 1.5, False),
-        ("decision, 20k tokens, next turn, Qwen2.5: p50", "0.3 ms", "ms", sight["next turn"], 0.3, False),
         ("SSE, by load: CPU per chunk", "14 us", "us", run.value("stream", "kvasir", "cpu_us"), 14, False),
         ("SSE, KV-aware: CPU per chunk", "14 us", "us", run.value("stream", "kvasir-kv", "cpu_us"), 14, False),
         ("SSE, by load: gap p99 beyond direct", "1,000 us", "us", run.added("stream", "kvasir", "gap_us", "p99"), 1000, False),
@@ -189,11 +187,22 @@ def targets(run):
         ("220 KB, shared prefixes, KV-aware: rate", "1,000/s", "/s",
          run.value("large-shared", "kvasir-kv", "per_second"), 1000, True),
         ("220 KB, by load: rate", "1,000/s", "/s", run.value("large-first", "kvasir", "per_second"), 1000, True),
+        ("memory, by load, small chats: peak", "30 MiB", "MiB", run.peak(small, "kvasir"), 30, False),
+    ]
+
+
+def decision_targets(decision):
+    cases = [("first sight", "1.5 ms", 1.5), ("next turn", "0.3 ms", 0.3)]
+    found = [case_of(decision, "qwen2_5", name) for name, _, _ in cases]
+    return [(f"decision, 20k tokens, {name}, Qwen2.5: p50", wanted, "ms", case["whole_us"]["p50"] / 1e3 if case else None,
+             bound, False) for (name, wanted, bound), case in zip(cases, found)]
+
+
+def index_targets(index):
+    return [
         ("index: block events applied", "2 M/s", "M/s", millions(index.get("change_per_second")), 2, True),
         ("index: block lookups, one core", "5 M/s", "M/s", millions(index.get("lookups_per_second_4_owners")), 5, True),
         ("index: bytes per block and owner", "64 B", "B", index.get("resident_bytes_per_held"), 64, False),
-        *placement_targets(run.whole["placement"]),
-        ("memory, by load, small chats: peak", "30 MiB", "MiB", run.peak(small, "kvasir"), 30, False),
     ]
 
 
@@ -228,16 +237,11 @@ def millions(value):
 def target_table(run):
     lines = []
     for work, wanted, unit, measured, bound, more in targets(run):
-        if measured is None or bound is None:
-            gap = "not measured"
-        elif (measured >= bound) if more else (measured <= bound):
-            gap = "met"
-        else:
-            gap = f"{100 * (measured / bound - 1):+.0f} %"
         digits = 2 if unit in ("ms", "M/s") else 0 if unit == "/s" else 1
         if wanted.endswith(("hop", "of bound")) and bound is not None:
             wanted = f"{wanted} = {bound:.1f} {unit}"
-        lines.append([work, wanted, "-" if measured is None else f"{figure(measured, digits)} {unit}", gap])
+        lines.append([work, wanted, "-" if measured is None else f"{figure(measured, digits)} {unit}",
+                      gap(measured, bound, more)])
     return table(["work", "target", "measured", "gap"], lines)
 
 
@@ -257,31 +261,31 @@ def section(whole):
               for target in whole["targets"] if target["problem"]]
     pinned = ("proxies on one core, engines and clients on the other" if whole["pin"] == "split"
               else "no process is pinned to a core")
+    how = f", median of {whole['rounds']} interleaved round(s), {pinned}" if whole["rows"] else ""
+    peers = ", ".join(f"{name} {version}" for name, version in versions.items() if name != "kvasir")
+    minutes = f"{whole['minutes']:.0f} minutes" if whole["minutes"] >= 1.5 else "a minute"
     parts = [
         f"## {whole['when']} UTC, commit {versions.get('kvasir', 'unknown')}",
-        f"`{whole['command']}`, {whole['minutes']:.0f} minutes, median of {whole['rounds']} interleaved round(s), {pinned}.  \n"
+        f"`{whole['command']}`, {minutes}{how}.  \n"
         f"Machine: {machine['cores']} cores, {machine['cpu']}, {machine['memory_gib']} GiB, Linux {machine['kernel']}; "
-        f"load before the run {whole['busy']:.1f}.  \n"
-        "Peers: " + ", ".join(f"{name} {version}" for name, version in versions.items() if name != "kvasir") + ".",
-        "Four mock engines that answer at once; access log to a file and decision record on. Prompts are cut from this "
-        "repository's text and never repeat unless a row says so. `CPU` is user and system time of the proxy's "
-        "processes, `x hop` its ratio to the bare Pingora hop, `added` is beyond the direct call of the same round, in "
-        "microseconds. The KV-aware row has engines of its own, which tokenize and publish events; its direct call is "
-        "the one to those. Where a row says that engines read and forget, and in the 220 KB rows, they look at nothing of a "
-        "prompt and publish nothing (a mock engine would take most of the cores), and the KV-aware router goes by what it "
-        "placed itself.",
+        f"load before the run {whole['busy']:.1f}." + (f"  \nPeers: {peers}." if whole["rows"] else ""),
     ]
+    if whole["rows"]:
+        parts.append(NETWORK)
     if absent:
         parts.append("\n".join(absent))
     parts += ["### Targets", target_table(run)]
     for row in whole["rows"]:
         parts += [f"### {row['title'][0].upper()}{row['title'][1:]}", row_table(run, row)]
-    parts += ["### Memory", memory_table(run)]
+    if whole["rows"]:
+        parts += ["### Memory", memory_table(run)]
     known = [text for text in (
         knowledge_text("Rows with events", whole["counted"].get("kvasir-kv")),
         knowledge_text("Rows with engines that read and forget", whole["counted"].get("kvasir-kv sink"))) if text]
     if known:
         parts += ["### What the KV-aware router knew", *known]
+    if whole["tokens"]:
+        parts += tokens.section(whole["tokens"])
     decision, index = whole["decision"], whole["index"]
     if decision:
         parts.append("### A decision for a 20k-token chat, by stage")

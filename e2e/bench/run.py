@@ -17,8 +17,12 @@ sys.dont_write_bytecode = True  # the modules lie in the repository
 
 import report  # noqa: E402
 import servers  # noqa: E402
+import tokens  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
+
+# What is measured without a network; `--only` takes these names beside those of targets.
+PARTS = ("tokens", "decision", "index", "demo")
 
 # Between two chunks of a stream. Requests for one token see nothing of it.
 DECODE_US = 10_000
@@ -121,6 +125,8 @@ class Bench:
         return figures
 
     def run(self):
+        if not self.args.network:
+            return [], []
         write_text(self.text)
         work = [row for row in rows(self.args.quick) if not self.args.rows or row.name in self.args.rows.split(",")]
         mock = {False: servers.mock_engines(self.setup, DECODE_US),
@@ -164,7 +170,7 @@ class Bench:
                 self.pin(target.server, "proxy")
 
     def wanted(self, name):
-        return not self.args.only or name in self.args.only.split(",")
+        return not self.args.targets or name in self.args.targets
 
     def usable(self):
         return [target for target in self.targets if not target.problem]
@@ -188,20 +194,34 @@ class Bench:
             self.results.setdefault(row.name, {}).setdefault(target.name, []).append(figures)
             say(f"round {turn + 1}  {row.name:12}  {target.name:18}  {report.brief(figures, row.unit)}")
 
-    def stages(self):
-        """The decision by stage, and the index: no network in it."""
-        program = str(self.setup.binaries / "kvasir-bench-stages")
+    def parts(self):
+        """What needs no network: figures by name, nothing for a part that was not asked for."""
+        measured = {"tokens": self.tokens, "decision": self.decision, "index": self.index, "demo": self.placement}
+        return {name: measured[name]() if name in self.args.parts else {} for name in PARTS}
+
+    def tokens(self):
+        """Template, ids and hashes by tokenizer, and short chats beside long ones."""
+        say("tokens ...")
+        return tokens.measure(self.setup, self.folder, ROOT, self.args.quick, run_json)
+
+    def stages(self, *command):
+        # As the router sets them for itself: the encoder's own threads would only fight for the cores.
+        env = {**os.environ, "FASTOKENS_BPE_THREADS": "1", "FASTOKENS_SPIN_US": "0"}
+        return run_json([str(self.setup.binaries / "kvasir-bench-stages"), *command], env)
+
+    def decision(self):
+        """The decision by stage."""
+        say("stages of a decision ...")
         names = ["qwen2_5", "gemma3"] if not self.args.quick else ["qwen2_5"]
         found = [name for name in names if (self.setup.tokenizer.parent / name / "tokenizer.json").exists()]
         flags = [f"--tokenizer={name}={self.setup.tokenizer.parent / name}" for name in found]
-        few = ["--conversations=40"] if self.args.quick else ["--conversations=300"]
-        # As the router sets them for itself: the encoder's own threads would only fight for the cores.
-        env = {**os.environ, "FASTOKENS_BPE_THREADS": "1", "FASTOKENS_SPIN_US": "0"}
-        say("stages of a decision ...")
-        decision = run_json([program, "decision", f"--text={self.text}", *few, *flags], env)
+        if not self.text.exists():
+            write_text(self.text)
+        return self.stages("decision", f"--text={self.text}", f"--conversations={40 if self.args.quick else 300}", *flags)
+
+    def index(self):
         say("index ...")
-        index = run_json([program, "index", *(["--seconds=1"] if self.args.quick else [])], env)
-        return decision, index
+        return self.stages("index", *(["--seconds=1"] if self.args.quick else []))
 
     def placement(self):
         """The demo: one workload under random, KV-aware and all-knowing placement."""
@@ -262,15 +282,26 @@ def arguments():
     parser.add_argument("--quick", action="store_true", help="a short run, one round; prints only, unless --write")
     parser.add_argument("--write", action="store_true", help="write the report even with --quick or a selection")
     parser.add_argument("--rounds", type=int, help="rounds whose median counts (3, with --quick 1)")
-    parser.add_argument("--only", help="names of targets, comma-separated")
+    parser.add_argument("--only", default="", help="names of targets, and of parts that need no network "
+                        f"({', '.join(PARTS)}), comma-separated")
     parser.add_argument("--rows", help="names of rows, comma-separated")
-    parser.add_argument("--no-stages", action="store_true", help="without stages, index and demo")
+    parser.add_argument("--no-stages", action="store_true", help="without the parts that need no network")
     parser.add_argument("--pin", choices=["none", "split"], default="none",
                         help="split: proxies on the last core, engines and clients on the others")
     for name in ("binaries", "cache", "nginx", "tokenizers", "report"):
         parser.add_argument(f"--{name}", required=True, help=argparse.SUPPRESS)
     args = parser.parse_args()
     args.rounds = args.rounds or (1 if args.quick else 3)
+    only = [name for name in args.only.split(",") if name]
+    known = [target.name for target in servers.targets()]
+    unknown = [name for name in only if name not in (*known, *PARTS)]
+    if unknown:
+        parser.error(f"--only does not know {', '.join(unknown)}; there are {', '.join((*known, *PARTS))}")
+    args.parts = [name for name in only if name in PARTS]
+    args.targets = [name for name in only if name not in PARTS]
+    # Targets alone are measured with every part, as without a selection; parts alone need no servers.
+    args.network = not args.parts or bool(args.targets)
+    args.parts = [] if args.no_stages else args.parts or list(PARTS)
     return args
 
 
@@ -282,7 +313,7 @@ def main():
     busy = os.getloadavg()[0]
     try:
         work, targets = bench.run()
-        decision, index, placement = ({}, {}, {}) if args.no_stages else (*bench.stages(), bench.placement())
+        parts = bench.parts()
     except BaseException:
         say(f"what the processes said is in {folder}")
         raise
@@ -298,8 +329,8 @@ def main():
         "targets": [{"name": target.name, "title": target.title, "problem": target.problem, "events": target.events}
                     for target in targets],
         "rows": [{"name": row.name, "title": row.title, "unit": row.unit} for row in work],
-        "results": bench.results, "decision": decision, "index": index,
-        "placement": placement, "counted": bench.counted,
+        "results": bench.results, "counted": bench.counted,
+        **{"placement" if name == "demo" else name: figures for name, figures in parts.items()},
     }
     (Path(args.cache) / "latest.json").write_text(json.dumps(whole, indent=1))
     section = report.section(whole)

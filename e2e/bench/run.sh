@@ -2,6 +2,7 @@
 # `make bench`: builds what measures, gets the public peers, and runs run.py.
 #
 #   e2e/bench/run.sh [--quick] [--write] ...      see e2e/bench/run.py --help
+#   e2e/bench/run.sh --only tokens [--write]      tokenizing alone: no servers, no peers, a minute
 #
 # Peers come from pip and apt into ${KVASIR_CACHE:-$HOME/.cache/kvasir}/bench, once. One that cannot be had is named in
 # the report with the reason; it is never left out in silence.
@@ -15,38 +16,52 @@ mkdir -p "$root/missing"
 
 cargo build --release -p kvasir-bench
 
-if [ ! -x "$root/peers/bin/pip" ]; then
-  rm -rf "$root/peers"
-  python3 -m venv "$root/peers" 2>"$root/missing/venv.log" || echo "peers: no venv: $(tail -n 1 "$root/missing/venv.log")"
-fi
-for peer in "${peers[@]}"; do
-  name=${peer%%=*}
-  shown=$("$root/peers/bin/pip" show "$name" 2>/dev/null || true)
-  if grep -qx "Version: ${peer##*=}" <<<"$shown"; then
-    rm -f "$root/missing/$name"
-    continue
+nginx=$root/nginx/usr/sbin/nginx
+
+get_peers() {
+  if [ ! -x "$root/peers/bin/pip" ]; then
+    rm -rf "$root/peers"
+    python3 -m venv "$root/peers" 2>"$root/missing/venv.log" || echo "peers: no venv: $(tail -n 1 "$root/missing/venv.log")"
   fi
-  echo "installing $peer"
-  if "$root/peers/bin/pip" install -q --disable-pip-version-check "$peer" 2>"$root/missing/$name.log"; then
-    rm -f "$root/missing/$name" "$root/missing/$name.log"
+  for peer in "${peers[@]}"; do
+    name=${peer%%=*}
+    shown=$("$root/peers/bin/pip" show "$name" 2>/dev/null || true)
+    if grep -qx "Version: ${peer##*=}" <<<"$shown"; then
+      rm -f "$root/missing/$name"
+      continue
+    fi
+    echo "installing $peer"
+    if "$root/peers/bin/pip" install -q --disable-pip-version-check "$peer" 2>"$root/missing/$name.log"; then
+      rm -f "$root/missing/$name" "$root/missing/$name.log"
+    else
+      { grep -v '^WARNING' "$root/missing/$name.log" || echo "pip cannot be run"; } | tail -n 1 >"$root/missing/$name"
+    fi
+  done
+
+  # The binary alone: an installed nginx would start to serve on port 80.
+  nginx=$(command -v nginx || ls /usr/sbin/nginx "$root/nginx/usr/sbin/nginx" 2>/dev/null | head -n 1 || true)
+  if [ -z "$nginx" ]; then
+    (cd "$root" && apt-get download -qq nginx && dpkg -x nginx_*.deb nginx && rm -f nginx_*.deb) 2>"$root/missing/nginx.log" || true
+    nginx=$root/nginx/usr/sbin/nginx
+  fi
+  if "$nginx" -v 2>>"$root/missing/nginx.log"; then
+    rm -f "$root/missing/nginx" "$root/missing/nginx.log"
   else
-    { grep -v '^WARNING' "$root/missing/$name.log" || echo "pip cannot be run"; } | tail -n 1 >"$root/missing/$name"
+    tail -n 1 "$root/missing/nginx.log" >"$root/missing/nginx"
   fi
+}
+
+# What `--only` names; parts that need no network need no peers.
+only='' before=''
+for word in "$@"; do
+  case $word in --only=*) only=${word#*=} ;; esac
+  if [ "$before" = --only ]; then only=$word; fi
+  before=$word
 done
+part='(tokens|decision|index|demo)'
+if ! [[ $only =~ ^$part(,$part)*$ ]]; then get_peers; fi
 
-# The binary alone: an installed nginx would start to serve on port 80.
-nginx=$(command -v nginx || ls /usr/sbin/nginx "$root/nginx/usr/sbin/nginx" 2>/dev/null | head -n 1 || true)
-if [ -z "$nginx" ]; then
-  (cd "$root" && apt-get download -qq nginx && dpkg -x nginx_*.deb nginx && rm -f nginx_*.deb) 2>"$root/missing/nginx.log" || true
-  nginx=$root/nginx/usr/sbin/nginx
-fi
-if "$nginx" -v 2>>"$root/missing/nginx.log"; then
-  rm -f "$root/missing/nginx" "$root/missing/nginx.log"
-else
-  tail -n 1 "$root/missing/nginx.log" >"$root/missing/nginx"
-fi
-
-e2e/tokenizers/fetch.sh qwen2_5 gemma3 || echo "tokenizers: not all could be fetched"
+e2e/tokenizers/fetch.sh || echo "tokenizers: not all could be fetched"
 
 exec python3 e2e/bench/run.py --binaries "$target/release" --cache "$root" --nginx "$nginx" \
   --tokenizers "$KVASIR_CACHE/tokenizers" --report docs/benchmarks.md "$@"

@@ -37,6 +37,19 @@ impl Corpus {
         let end = self.lines.get(after).copied().unwrap_or(self.escaped.len());
         self.escaped.get(start..end).unwrap_or_default()
     }
+
+    /// At least `bytes` bytes from line `line` on, up to the end of a line, and the number of the next line; nothing where
+    /// so much is not left.
+    pub fn from_line(&self, line: usize, bytes: usize) -> Option<(&str, usize)> {
+        let start = *self.lines.get(line)?;
+        let after = self.lines.partition_point(|begin| *begin < start + bytes);
+        let end = match self.lines.get(after) {
+            Some(end) => *end,
+            None if self.escaped.len() >= start + bytes => self.escaped.len(),
+            None => return None,
+        };
+        Some((self.escaped.get(start..end)?, after))
+    }
 }
 
 #[cfg(test)]
@@ -62,6 +75,19 @@ mod tests {
                 assert!(text.starts_with("line ") && text.ends_with('\n'));
             }
         }
+    }
+
+    #[test]
+    fn reading_on_gives_all_of_it_once() {
+        let corpus = corpus();
+        let (mut line, mut whole) = (0, String::new());
+        while let Some((passage, next)) = corpus.from_line(line, 1000) {
+            assert!(passage.len() >= 1000 && next > line, "{}", passage.len());
+            whole.push_str(passage);
+            line = next;
+        }
+        assert!(corpus.escaped.starts_with(&whole) && corpus.escaped.len() - whole.len() < 1000);
+        assert_eq!(corpus.from_line(corpus.lines.len(), 0), None);
     }
 
     #[test]

@@ -55,6 +55,7 @@ impl Spread {
             return Value::Null;
         }
         json!({
+            "min": self.0.min() as f64 / 1e3,
             "p50": self.at(0.5), "p90": self.at(0.9), "p99": self.at(0.99),
             "max": self.0.max() as f64 / 1e3, "mean": self.0.mean() / 1e3,
         })

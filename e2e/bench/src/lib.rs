@@ -2,17 +2,23 @@
 //!
 //! [`Corpus`] cuts real text into passages, [`Conversations`] makes chat bodies of them, [`play`] sends those in a
 //! closed loop and times them. Beside the load generator there are a bare Pingora hop, which is what any router built on
-//! Pingora costs at least, engines that read and forget, and the timings of what happens inside one decision.
+//! Pingora costs at least, engines that read and forget, and the timings of what happens inside one decision. [`Mix`] makes
+//! chats of text that was never seen, for what tokens cost: [`tokens`] of long chats on one thread, [`lanes`] of short ones
+//! beside them.
 
 pub mod corpus;
 pub mod decision;
 pub mod exchange;
 pub mod figures;
+pub mod lanes;
+pub mod mix;
 pub mod play;
 pub mod prompt;
 pub mod resident;
+pub mod tokens;
 
 pub use corpus::Corpus;
 pub use figures::{Figures, Spread};
+pub use mix::Mix;
 pub use play::{Connections, Plan, Work, play};
 pub use prompt::{Conversations, Sizes};
