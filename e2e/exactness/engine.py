@@ -31,6 +31,14 @@ MISTRAL = TINY | {"model_type": "mistral", "architectures": ["MistralForCausalLM
 # Mistral's rules by version. The file at hand is a v3; the others are made of it by listing the control tokens they need.
 MISTRAL_VERSIONS = {"mistral_v3": "v3", "mistral_v7": "v7", "mistral_v11": "v11", "mistral_v13": "v13"}
 CONFIGS |= {name: MISTRAL for name in MISTRAL_VERSIONS}
+# The same rules with SentencePiece models, each of its own version.
+MISTRAL_MODELS = ["mistral_spm_v1", "mistral_spm_v2", "mistral_spm_v3", "mistral_spm_v7"]
+CONFIGS |= {name: MISTRAL | {"vocab_size": 32768} for name in MISTRAL_MODELS}
+# Directories whose configuration is in this repository: tokenizers by the name of fetch.sh, and whether the engine needs the
+# code that lies beside the configuration. The Llama ones have one of Mistral's models as their tokenizer.model.
+DIRECTORIES = {"llama_spm": ("mistral_spm_v1", False), "llama_spm_legacy": ("mistral_spm_v1", False), "qwen1": ("qwen1", True),
+               "kimi_k2": ("kimi_k2", True), "cl100k": ("cl100k", True), "pat_str": ("qwen1", True)}
+CONFIGS |= {name: LLAMA | {"vocab_size": 163840 if coded else 32768} for name, (_, coded) in DIRECTORIES.items()}
 MISTRAL_CONTROLS = ("<unk> <s> </s> [INST] [/INST] [AVAILABLE_TOOLS] [/AVAILABLE_TOOLS] [TOOL_RESULTS] [/TOOL_RESULTS] [TOOL_CALLS] [IMG] <pad> "
                     "[IMG_BREAK] [IMG_END] [PREFIX] [MIDDLE] [SUFFIX] [SYSTEM_PROMPT] [/SYSTEM_PROMPT] [TOOL_CONTENT] [ARGS] [CALL_ID] [THINK] [/THINK]").split()
 

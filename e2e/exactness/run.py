@@ -18,12 +18,17 @@ import time
 from pathlib import Path
 
 from corpus import Corpus
-from engine import CONFIGS, MISTRAL_CONTROLS, MISTRAL_VERSIONS, MODEL, TEMPLATES, Render
+from engine import CONFIGS, DIRECTORIES, MISTRAL_CONTROLS, MISTRAL_MODELS, MISTRAL_VERSIONS, MODEL, TEMPLATES, Render
 
 HERE = Path(__file__).resolve().parent
 ENGINE = "0.32.0"
 # The only parser of tool calls that every vocabulary satisfies; with it the renderer takes tool_choice auto.
 FLAGS = ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
+CONFIGURED = HERE.parents[1] / "router" / "tokenize" / "tests" / "data" / "directories"
+# Tokens that are named nowhere but in the model's code.
+OWN = {"llama_spm": ["<s>", "</s>", "<unk>"], "llama_spm_legacy": ["<pad>", "<|extra|>"], "qwen1": ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|extra_0|>",
+       "<|extra_204|>", "<|extra_205|>"], "kimi_k2": ["<|reserved_token_163589|>", "<|reserved_token_163841|>"], "cl100k": ["<|endofprompt|>", "<|fim_middle|>"],
+       "pat_str": ["<|im_start|>"]}
 FROZEN = 200
 FROZEN_BODY = 2_500  # bytes
 FROZEN_IDS = 900
@@ -44,8 +49,10 @@ def prepare(tokenizers, work, name):
             file["special_tokens"] = [{"rank": n, "token_str": text, "is_control": True} for n, text in enumerate(MISTRAL_CONTROLS)]
         (directory / "tekken.json").write_text(json.dumps(file))
     else:
-        for file in (tokenizers / name).iterdir():
-            link = directory / file.name
+        source, _ = DIRECTORIES.get(name, (name, False))
+        for file in [*(tokenizers / source).iterdir(), *((CONFIGURED / name).iterdir() if name in DIRECTORIES else ())]:
+            # Transformers takes no model with a version in its name.
+            link = directory / ("tokenizer.model" if name.startswith("llama_spm") and ".model." in file.name else file.name)
             link.unlink(missing_ok=True)
             link.symlink_to(file)
     (directory / "config.json").write_text(json.dumps(CONFIGS[name]))
@@ -54,10 +61,10 @@ def prepare(tokenizers, work, name):
 
 def engine_flags(name):
     """How the engine is started for a model."""
-    if name in MISTRAL_VERSIONS:
+    if name in MISTRAL_VERSIONS or name in MISTRAL_MODELS:
         # Its own parser of tool calls fails from v11 on with the mistral-common of this release, and is not needed.
         return ["--tokenizer-mode", "mistral"]
-    return FLAGS + template_flags(name)
+    return FLAGS + template_flags(name) + (["--trust-remote-code"] if DIRECTORIES.get(name, (name, False))[1] else [])
 
 
 def template_flags(name):
@@ -67,8 +74,11 @@ def template_flags(name):
 
 def own_tokens(directory):
     """The added tokens that a text may hold, a handful of the numbered ones included."""
-    if (directory / "tekken.json").exists():
-        return MISTRAL_CONTROLS
+    if (directory / "tekken.json").exists() or directory.name in MISTRAL_MODELS:
+        return MISTRAL_CONTROLS + ["[REF]", "[/REF]", "[REFERENCE_DOC_3]", "[control_17]"] * (directory.name in MISTRAL_MODELS)
+    if directory.name in DIRECTORIES:
+        listed = json.loads((directory / "tokenizer_config.json").read_text()).get("added_tokens_decoder", {})
+        return [token["content"] for token in listed.values()] + OWN[directory.name]
     tokens = [token["content"] for token in json.loads((directory / "tokenizer.json").read_text())["added_tokens"]]
     plain = [token for token in tokens if not any(word in token for word in ("reserved", "unused", "place▁holder"))]
     numbered = [token for token in tokens if token not in set(plain)]
@@ -212,6 +222,10 @@ def report(rows, args, path):
              "that these rules need. `messages`, `parts` and `strings` are qwen3 with templates that print everything a template is given, or do to every "
              "text what chat templates do: a difference in anything that any template could print is a difference in ids. `strings` changes the case of "
              "random letters of all scripts, and declines where Unicode versions disagree about them.", "",
+             "`mistral_spm_v1` to `v7` are mistral-common's SentencePiece models. `llama_spm` and `llama_spm_legacy` are the first of them as a Llama "
+             "directory without `tokenizer.json`. `qwen1`, `kimi_k2` and `cl100k` are the rank files of Qwen's first models, of Kimi K2 and of "
+             "`cl100k_base`, `pat_str` is a rank file with a pattern in its configuration; there the engine runs (`--trust-remote-code`) a tokenizer class "
+             "in `router/tokenize/tests/data/directories`, which gives the text to tiktoken by the rules of the model's own class.", "",
              "| tokenizer | requests | engine gave ids | equal | different | declined | refused by both | refused by the engine alone | refused by us alone |",
              "|---|--:|--:|--:|--:|--:|--:|--:|--:|"]
     columns = ("equal", "different", "declined by us", "refused by both", "refused by the engine alone", "refused by us alone")

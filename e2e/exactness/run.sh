@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A generated corpus through a real engine's renderer and through ours, for seven tokenizers. Results go to docs/exactness.md.
+# A generated corpus through a real engine's renderer and through ours, for all kinds of tokenizers. Results go to docs/exactness.md.
 #
 #   e2e/exactness/run.sh [--only NAME,...] [--count N] [--seed N] [--reuse] [--freeze router/tokenize/tests/data/frozen]
 set -euo pipefail

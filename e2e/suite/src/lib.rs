@@ -4,6 +4,7 @@
 pub mod client;
 pub mod h2c;
 pub mod paths;
+pub mod report;
 pub mod router;
 pub mod scripted;
 pub mod socket;

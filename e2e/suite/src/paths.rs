@@ -1,16 +1,17 @@
 //! An engine whose every path answers what it was last told to, side calls included.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
-use crate::scripted::read_request;
+use crate::scripted::{Arrived, read_request};
 
 /// What a path answers.
 #[derive(Clone, Debug)]
@@ -21,6 +22,10 @@ pub enum Reply {
     Cut(Bytes),
     /// Nothing, until the other side leaves.
     Hang,
+    /// The same bytes as [`Self::Whole`], after a while.
+    Late(Duration, Bytes),
+    /// What a server at this address answers to the same request.
+    From(SocketAddr),
 }
 
 #[derive(Debug, Default)]
@@ -45,17 +50,28 @@ impl Paths {
     /// # Errors
     /// When no port is free.
     pub async fn start() -> std::io::Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        Self::start_at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await
+    }
+
+    /// Listens on an address, that of one that was dropped for example.
+    ///
+    /// # Errors
+    /// When it is taken.
+    pub async fn start_at(address: SocketAddr) -> std::io::Result<Self> {
+        let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         let shared = Arc::new(Mutex::<Shared>::default());
         let known = Arc::clone(&shared);
         let task = tokio::spawn(async move {
+            // Its connections die with it, as those of a process do.
+            let mut serving = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 let known = Arc::clone(&known);
                 known.lock().connections += 1;
-                tokio::spawn(async move {
+                serving.spawn(async move {
                     let _ = serve(stream, &known).await;
                 });
+                while serving.try_join_next().is_some() {}
             }
         });
         Ok(Self { address, shared, task })
@@ -105,6 +121,14 @@ async fn serve(mut stream: TcpStream, shared: &Mutex<Shared>) -> std::io::Result
                 stream.write_all(&bytes).await?;
                 return stream.shutdown().await;
             }
+            Some(Reply::Late(after, bytes)) => {
+                tokio::time::sleep(after).await;
+                stream.write_all(&bytes).await?;
+            }
+            Some(Reply::From(other)) => {
+                stream.write_all(&forward(other, &request).await?).await?;
+                return stream.shutdown().await;
+            }
             Some(Reply::Hang) => {
                 let _ = stream.read(&mut [0]).await;
                 return Ok(());
@@ -113,6 +137,21 @@ async fn serve(mut stream: TcpStream, shared: &Mutex<Shared>) -> std::io::Result
         }
     }
     Ok(())
+}
+
+/// Another server's whole answer.
+async fn forward(to: SocketAddr, request: &Arrived) -> std::io::Result<Vec<u8>> {
+    let mut other = TcpStream::connect(to).await?;
+    let line = request.head.lines().next().unwrap_or_default();
+    let length = request.body.len();
+    let head = format!(
+        "{line}\r\nhost: other\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
+    );
+    other.write_all(head.as_bytes()).await?;
+    other.write_all(&request.body).await?;
+    let mut answer = Vec::new();
+    other.read_to_end(&mut answer).await?;
+    Ok(answer)
 }
 
 /// A whole answer with a type and a body.

@@ -1,8 +1,11 @@
 //! The chain: for each model the sources of its tokens in order, with a memory of who was right.
 
+mod budget;
+mod files;
 mod local_slot;
 mod model;
 mod proof;
+mod second_chance;
 mod status;
 mod verify;
 
@@ -10,6 +13,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kvasir_core::{
     BoxFuture, Clock, EndpointDirectory, InferenceRequest, ModelName, Prompt, RequestKind, SideClient,
@@ -42,6 +46,9 @@ pub struct ModelTokens {
     pub vllm_port: Option<u16>,
     /// The same at SGLang pods.
     pub sglang_port: Option<u16>,
+    /// What all remote calls of one request may take together. Without it 50 ms, or a tenth of the estimated prefill
+    /// time, at most 250 ms, where that is more.
+    pub deadline: Option<Duration>,
 }
 
 /// A model's directory and template: models that share both share the tokenizer.
@@ -156,6 +163,16 @@ impl Chain {
         }
     }
 
+    /// Looks at the files of all local tokenizers now, and waits until those that changed are loaded. Needs no calling:
+    /// a look is begun by the first request after every 30 s.
+    pub async fn look_at_files(&self) {
+        let slots: Vec<_> = self.slots.read().values().cloned().collect();
+        for slot in slots {
+            slot.look();
+            slot.looked().await;
+        }
+    }
+
     fn watch(&self, model: &Arc<ModelChain>) {
         // Without a runtime the first request begins it.
         if self.watches
@@ -206,8 +223,8 @@ impl Chain {
         }
         let model = self.model(&request.model).ok_or(TokenizeError::NoBackend)?;
         self.watch(&model);
-        let (source, ids) = model.encode(request, self.pool).await?;
-        Ok(Tokenized { ids: ids.into(), source, took: took(), whole: true })
+        let (source, prompt) = model.encode(request, self.pool).await?;
+        Ok(Tokenized { ids: prompt.ids.into(), source, took: took(), whole: prompt.whole })
     }
 }
 

@@ -20,6 +20,6 @@ pub use chain::{
     Chain, LoadState, ModelStatus, ModelTokens, ProbeDifference, ProbeStatus, Proof, SourceStatus,
     VersionStatus,
 };
-pub use local::{EncoderChoice, LoadError, LoadOptions, LocalTokenizer, SharedTokenizer};
+pub use local::{EncodedPrompt, EncoderChoice, LoadError, LoadOptions, LocalTokenizer, SharedTokenizer};
 pub use memory::{MemoryUse, PrefixMemory};
 pub use pool::Pool;

@@ -2,10 +2,18 @@
 
 mod boundary;
 mod encoder;
+mod find;
 mod load;
+mod mistral;
 mod outline;
+mod prefix;
+mod ranks;
 mod self_check;
+pub mod sentencepiece;
 mod tekken;
+mod texts;
+pub mod tiktoken;
+mod unicode;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,9 +29,11 @@ use crate::template::ChatTemplates;
 
 use boundary::Boundaries;
 use encoder::Encoder;
+use texts::TextRules;
 
 pub use encoder::EncoderChoice;
 pub use load::{LoadError, LoadOptions};
+pub use prefix::EncodedPrompt;
 
 /// Turns requests into the ids that the engine will compute, without asking anyone.
 ///
@@ -36,6 +46,7 @@ pub struct LocalTokenizer {
     affixes: Option<Affixes>,
     boundaries: Option<Boundaries>,
     chat: ChatRules,
+    texts: TextRules,
     memory: PrefixMemory,
     vocab_size: usize,
 }
@@ -64,7 +75,7 @@ struct Affixes {
 }
 
 impl LocalTokenizer {
-    /// Loads `tokenizer.json`, `tokenizer_config.json` and the chat template of a directory. Takes seconds.
+    /// Loads the tokenizer, `tokenizer_config.json` and the chat template of a directory. Takes seconds.
     ///
     /// # Errors
     /// A sentence that names the file and what is wrong with it.
@@ -109,7 +120,7 @@ impl LocalTokenizer {
                     ChatRules::Mistral(rules) => return self.encode_segments(&rules.segments(*call)?, rules),
                 };
                 let add_special_tokens = call.add_special_tokens();
-                let rendered = call.render(templates)?;
+                let rendered = self.texts.arrange(*call)?.render(templates)?;
                 self.encode_text(&rendered, add_special_tokens)
             }
         }
@@ -122,7 +133,7 @@ impl LocalTokenizer {
     pub fn render_body(&self, kind: RequestKind, body: &Bytes) -> Result<Option<String>, TokenizeError> {
         match PromptInput::read(kind, body)? {
             PromptInput::Chat(call) => match &self.chat {
-                ChatRules::Templates(templates) => call.render(templates).map(Some),
+                ChatRules::Templates(templates) => self.texts.arrange(*call)?.render(templates).map(Some),
                 ChatRules::Mistral(rules) => {
                     let segments = rules.segments(*call)?;
                     let names = segments.iter().map(|segment| match segment {
@@ -140,8 +151,10 @@ impl LocalTokenizer {
     /// its own around it.
     ///
     /// # Errors
-    /// [`TokenizeError::Tokenizer`] when the encoder fails.
+    /// [`TokenizeError::Tokenizer`] when the encoder fails, [`TokenizeError::Inexact`] where the model's code does
+    /// something else.
     pub fn encode_text(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>, TokenizeError> {
+        let text = &*self.texts.prepare(text)?;
         let affixes = match (&self.affixes, add_special_tokens) {
             (_, false) => None,
             (Some(affixes), true) => Some(affixes),
@@ -216,7 +229,7 @@ impl LocalTokenizer {
         self.vocab_size
     }
 
-    /// `fastokens` or `tokenizers`.
+    /// `fastokens`, `tokenizers` or `sentencepiece`.
     pub fn encoder_name(&self) -> &'static str {
         self.encoder.name()
     }

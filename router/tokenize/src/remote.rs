@@ -7,17 +7,17 @@ mod breaker;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use kvasir_core::{
-    Clock, Endpoint, EndpointDirectory, EngineKind, InferenceRequest, SideClient, SideError, SideRequest,
-    SideResponse, TokenSource, TokenizeError,
+    Clock, Endpoint, EndpointDirectory, EngineKind, InferenceRequest, ModelName, SideClient, SideError,
+    SideRequest, SideResponse, TokenSource, TokenizeError,
 };
 
-use crate::pool::{Lane, Pool};
+use crate::pool::{Lane, Pool, PoolError};
 
-use breaker::Breaker;
+use breaker::{Attempt, Breaker, Verdict};
 
 /// Tokens that an engine prefills in a second, for the budget: a large model on one accelerator.
 const PREFILL_TOKENS_PER_SECOND: u64 = 10_000;
@@ -29,8 +29,12 @@ const BYTES_PER_TOKEN: u64 = 4;
 /// notices.
 const BUDGET: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
 
-/// How long a source that says 503 is not asked again: it is loading its tokenizer.
+/// How long a source that says 503 or 429 is not asked again, unless it names a time: it loads its tokenizer, or has
+/// too much to do.
 const LOADING_PAUSE: Duration = Duration::from_secs(5);
+
+/// Longest pause that a source may ask for with `Retry-After`.
+const LONGEST_ASKED_PAUSE: Duration = Duration::from_secs(60);
 
 /// Bytes of an answer beyond those that grow with the prompt.
 const ANSWER_BASE_BYTES: usize = 64 << 10;
@@ -68,15 +72,43 @@ impl fmt::Debug for Remote {
     }
 }
 
+/// Why a remote source gave no ids.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RemoteError {
+    /// It answered that the request cannot be tokenized. It may be alone with that: another one should be asked.
+    Refused {
+        /// Its status.
+        status: u16,
+    },
+    /// Anything else.
+    Failed(TokenizeError),
+}
+
+impl From<RemoteError> for TokenizeError {
+    fn from(error: RemoteError) -> Self {
+        match error {
+            RemoteError::Refused { .. } => Self::Invalid("refused by the tokenizer"),
+            RemoteError::Failed(error) => error,
+        }
+    }
+}
+
+impl From<TokenizeError> for RemoteError {
+    fn from(error: TokenizeError) -> Self {
+        Self::Failed(error)
+    }
+}
+
 /// One remote source of one model.
 pub struct RemoteSource {
     remote: Remote,
     client: Arc<dyn SideClient>,
+    clock: Arc<dyn Clock>,
     breaker: Breaker,
     turn: AtomicUsize,
 }
 
-/// How long a remote call may take: a tenth of the estimated prefill time, within bounds.
+/// How long one remote call may take: a tenth of the estimated prefill time, within bounds.
 pub fn budget(body_bytes: usize) -> Duration {
     let tokens = body_bytes as u64 / BYTES_PER_TOKEN;
     let prefill = Duration::from_millis(tokens * 1_000 / PREFILL_TOKENS_PER_SECOND);
@@ -86,7 +118,8 @@ pub fn budget(body_bytes: usize) -> Duration {
 impl RemoteSource {
     /// A source that has not been asked yet.
     pub fn new(remote: Remote, client: Arc<dyn SideClient>, clock: Arc<dyn Clock>) -> Self {
-        Self { remote, client, breaker: Breaker::new(clock), turn: AtomicUsize::new(0) }
+        let breaker = Breaker::new(Arc::clone(&clock));
+        Self { remote, client, clock, breaker, turn: AtomicUsize::new(0) }
     }
 
     /// Which source it is.
@@ -102,11 +135,16 @@ impl RemoteSource {
         self.breaker.allows()
     }
 
-    /// The ids of a request's prompt.
+    /// The ids of a request's prompt, within `time`, the building of the call included.
     ///
     /// # Errors
     /// Why there are none. After a failure the source is left alone for a while, and says so at once.
-    pub async fn encode(&self, request: &InferenceRequest, pool: &Pool) -> Result<Vec<u32>, TokenizeError> {
+    pub async fn encode(
+        &self,
+        request: &InferenceRequest,
+        pool: &Pool,
+        time: Duration,
+    ) -> Result<Vec<u32>, RemoteError> {
         let Some(attempt) = self.breaker.admit() else {
             return Err(self.failed("not asked after earlier failures"));
         };
@@ -115,50 +153,44 @@ impl RemoteSource {
             attempt.unused();
             return Err(self.failed("no endpoint"));
         };
-        // Building a body reads the client's whole body: not a task for the event loop.
-        let owned = request.clone();
-        let dialect = first.dialect;
-        let built = pool.run(Lane::of(request.body.len()), move || body::build(dialect, &owned)).await;
-        let body = match built {
-            Ok(Ok(body)) => body,
-            Ok(Err(error)) => {
+        let ends = self.clock.now() + time;
+        let body = match build(first.dialect, request, pool, time).await {
+            Ok(body) => body,
+            Err(error) => {
                 attempt.unused();
-                return Err(error);
-            }
-            Err(_) => {
-                attempt.unused();
-                return Err(TokenizeError::QueueFull);
+                return Err(error.into());
             }
         };
-        let budget = budget(request.body.len());
-        let mut answer = self.call(&first, body.clone(), budget).await;
+        let mut answer = self.call(&first, body.clone(), ends).await;
         if matches!(answer, Err(SideError::Connect(_)))
-            && let Some(second) = targets.find(|other| other.url != first.url && other.dialect == dialect)
+            && let Some(second) =
+                targets.find(|other| other.url != first.url && other.dialect == first.dialect)
         {
-            answer = self.call(&second, body, budget).await;
+            answer = self.call(&second, body, ends).await;
         }
         match answer {
-            Ok(response) => self.read(&response, attempt),
+            Ok(response) => self.read(&response, attempt, &request.model),
             Err(error) => {
-                attempt.failed();
-                Err(self.failed(match error {
+                let reason = match error {
                     SideError::Connect(_) => "connection failed",
                     SideError::Timeout => "timed out",
                     SideError::TooLarge(_) => "the answer is too large",
                     SideError::Bad(_) => "the address cannot be used",
-                }))
+                };
+                self.blame(attempt, &request.model, reason);
+                Err(self.failed(reason))
             }
         }
     }
 
-    async fn call(&self, target: &Target, body: Bytes, timeout: Duration) -> Result<SideResponse, SideError> {
+    async fn call(&self, target: &Target, body: Bytes, ends: Instant) -> Result<SideResponse, SideError> {
         let max_bytes = ANSWER_BASE_BYTES + body.len().saturating_mul(ANSWER_BYTES_PER_BYTE);
         self.client
             .call(SideRequest {
                 method: http::Method::POST,
                 url: target.url.clone(),
                 body,
-                timeout,
+                timeout: ends.saturating_duration_since(self.clock.now()),
                 max_bytes,
             })
             .await
@@ -167,35 +199,53 @@ impl RemoteSource {
     fn read(
         &self,
         response: &SideResponse,
-        attempt: breaker::Attempt<'_>,
-    ) -> Result<Vec<u32>, TokenizeError> {
+        attempt: Attempt<'_>,
+        model: &ModelName,
+    ) -> Result<Vec<u32>, RemoteError> {
         let status = response.status.as_u16();
         match status {
             200..=299 => match answer::ids(&response.body) {
                 Ok(ids) => {
-                    attempt.succeeded();
+                    self.absolve(attempt, model);
                     Ok(ids)
                 }
                 Err(reason) => {
-                    attempt.failed();
+                    self.blame(attempt, model, reason);
                     Err(self.failed(reason))
                 }
             },
             400 | 413 | 422 => {
-                attempt.succeeded();
-                Err(TokenizeError::Invalid("refused by the tokenizer"))
+                self.absolve(attempt, model);
+                Err(RemoteError::Refused { status })
             }
-            503 => {
-                attempt.paused(LOADING_PAUSE);
-                Err(self.failed("loading"))
+            429 | 503 => {
+                attempt.paused(asked_pause(&response.headers).unwrap_or(LOADING_PAUSE));
+                Err(self.failed(if status == 503 { "loading" } else { "too busy" }))
             }
             _ => {
-                attempt.failed();
-                Err(TokenizeError::Remote {
-                    source_name: self.source().as_str(),
-                    reason: format!("status {status}"),
-                })
+                let reason = format!("status {status}");
+                self.blame(attempt, model, &reason);
+                Err(self.failed(&reason))
             }
+        }
+    }
+
+    /// Counts a failure. Said once, when the source has failed for some seconds and not just hiccupped.
+    fn blame(&self, attempt: Attempt<'_>, model: &ModelName, reason: &str) {
+        if attempt.failed() == Verdict::Out {
+            tracing::warn!(
+                %model,
+                source = self.source().as_str(),
+                reason,
+                "a source of tokens keeps failing; it is tried again with growing pauses of up to a minute"
+            );
+        }
+    }
+
+    /// Counts an answer, whatever it says.
+    fn absolve(&self, attempt: Attempt<'_>, model: &ModelName) {
+        if attempt.succeeded() == Verdict::Back {
+            tracing::info!(%model, source = self.source().as_str(), "a source of tokens answers again");
         }
     }
 
@@ -221,8 +271,9 @@ impl RemoteSource {
         }
     }
 
-    fn failed(&self, reason: &str) -> TokenizeError {
-        TokenizeError::Remote { source_name: self.source().as_str(), reason: reason.to_owned() }
+    fn failed(&self, reason: &str) -> RemoteError {
+        let reason = reason.to_owned();
+        RemoteError::Failed(TokenizeError::Remote { source_name: self.source().as_str(), reason })
     }
 }
 
@@ -230,6 +281,29 @@ impl fmt::Debug for RemoteSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RemoteSource").field("source", &self.source()).finish_non_exhaustive()
     }
+}
+
+/// Builds a call's body. That reads the client's whole body: not a task for the event loop.
+async fn build(
+    dialect: EngineKind,
+    request: &InferenceRequest,
+    pool: &Pool,
+    time: Duration,
+) -> Result<Bytes, TokenizeError> {
+    let owned = request.clone();
+    let built = pool.run(Lane::of(request.body.len()), move || body::build(dialect, &owned));
+    match tokio::time::timeout(time, built).await {
+        Ok(Ok(built)) => built,
+        Ok(Err(PoolError::Full)) => Err(TokenizeError::QueueFull),
+        Ok(Err(PoolError::Lost)) => Err(TokenizeError::Tokenizer("the job was lost".to_owned())),
+        Err(_) => Err(TokenizeError::Deadline),
+    }
+}
+
+/// The pause that `Retry-After` asks for, in seconds; a date is not understood.
+fn asked_pause(headers: &http::HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(http::header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds).clamp(Duration::from_secs(1), LONGEST_ASKED_PAUSE))
 }
 
 #[derive(Debug)]

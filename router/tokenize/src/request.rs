@@ -3,9 +3,11 @@
 mod anthropic;
 mod chat;
 mod completions;
+mod media;
 mod messages;
 mod mistral;
 mod responses;
+mod sorted;
 mod tools;
 
 use std::sync::Arc;
@@ -15,6 +17,7 @@ use kvasir_core::{RequestKind, TokenizeError};
 use crate::json::{self, Json, Object, ParseError};
 
 pub use chat::ChatCall;
+pub use media::MEDIA;
 pub use mistral::{MistralVersion, Segment};
 
 /// What a body asks to be computed.

@@ -2,6 +2,7 @@
 #![expect(clippy::panic, reason = "a test that cannot read its data fails")]
 
 use std::io::Read as _;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -54,12 +55,29 @@ fn check(name: &str) {
 
 /// The sample of a name with the tokenizer of another.
 fn check_with(name: &str, tokenizer: &str) {
+    check_in(name, &directory(tokenizer));
+}
+
+/// The sample of a name with its configuration in `data/directories` and the file of a tokenizer, under another name.
+fn check_configured(name: &str, tokenizer: &str, file: &str, as_file: &str) {
+    let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
+    let link = |from: PathBuf, to: &str| {
+        symlink(&from, folder.path().join(to)).unwrap_or_else(|error| panic!("{}: {error}", from.display()));
+    };
+    let configured = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/directories").join(name);
+    for entry in configured.read_dir().unwrap_or_else(|error| panic!("{name}: {error}")).flatten() {
+        link(entry.path(), &entry.file_name().to_string_lossy());
+    }
+    link(directory(tokenizer).join(file), as_file);
+    check_in(name, folder.path());
+}
+
+fn check_in(name: &str, directory: &Path) {
     let cases = cases(name);
-    let directory = directory(tokenizer);
     assert_eq!(cases.len(), SAMPLE, "{name}");
     for encoder in [EncoderChoice::Auto, EncoderChoice::Reference] {
         let options = LoadOptions { encoder, ..LoadOptions::default() };
-        let tokenizer = LocalTokenizer::load_with(&directory, None, options)
+        let tokenizer = LocalTokenizer::load_with(directory, None, options)
             .unwrap_or_else(|error| panic!("{name}: {error}: run e2e/tokenizers/fetch.sh first"));
         for (number, case) in cases.iter().enumerate() {
             let body = Bytes::from(case.body.clone());
@@ -108,4 +126,54 @@ fn gemma3() {
 #[test]
 fn mistral_v3() {
     check_with("mistral_v3", "mistral_tekken");
+}
+
+#[test]
+fn mistral_spm_v1() {
+    check("mistral_spm_v1");
+}
+
+#[test]
+fn mistral_spm_v2() {
+    check("mistral_spm_v2");
+}
+
+#[test]
+fn mistral_spm_v3() {
+    check("mistral_spm_v3");
+}
+
+#[test]
+fn mistral_spm_v7() {
+    check("mistral_spm_v7");
+}
+
+#[test]
+fn llama_spm() {
+    check_configured("llama_spm", "mistral_spm_v1", "tokenizer.model.v1", "tokenizer.model");
+}
+
+#[test]
+fn llama_spm_legacy() {
+    check_configured("llama_spm_legacy", "mistral_spm_v1", "tokenizer.model.v1", "tokenizer.model");
+}
+
+#[test]
+fn qwen1() {
+    check_configured("qwen1", "qwen1", "qwen.tiktoken", "qwen.tiktoken");
+}
+
+#[test]
+fn kimi_k2() {
+    check_configured("kimi_k2", "kimi_k2", "tiktoken.model", "tiktoken.model");
+}
+
+#[test]
+fn cl100k() {
+    check_configured("cl100k", "cl100k", "cl100k_base.tiktoken", "cl100k_base.tiktoken");
+}
+
+#[test]
+fn pat_str() {
+    check_configured("pat_str", "qwen1", "qwen.tiktoken", "qwen.tiktoken");
 }

@@ -11,5 +11,6 @@ mod placement;
 mod protocols;
 mod retries;
 mod shutdown;
+mod sources;
 mod table;
 mod tokens;

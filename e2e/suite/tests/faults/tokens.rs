@@ -10,7 +10,7 @@ use kvasir_suite::client::{post, send};
 use kvasir_suite::paths::{Paths, Reply, answer};
 use kvasir_suite::router::{MODEL, Router, model, settings};
 use kvasir_suite::{GUARD, eventually};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::fleet::{complete, completion, pair, quick, served, text};
 
@@ -142,5 +142,41 @@ async fn a_token_source_that_fails_costs_little_and_is_left_alone() -> anyhow::R
         let got = engines.each_ref().map(served);
         assert_eq!(got.iter().sum::<usize>(), 10, "{name}: {got:?}");
     }
+    Ok(())
+}
+
+/// TPL-04. What is before an image is known; that is no count of the whole prompt, and is not taken for one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prompt_with_an_image_has_the_tokens_before_it_and_proves_nothing() -> anyhow::Result<()> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo/tokenizer");
+    let tokenizer: Arc<HuggingFace> = Arc::new(HuggingFace::load(&folder)?);
+    let engine = Engine::start(EngineConfig { tokenizer, ..quick() }).await?;
+    let mut settings = settings(&[engine.url()])?;
+    settings.models[0].tokenizer = Some(folder);
+    let router = Router::start(settings).await?;
+    router.gateway.tokens.loaded().await;
+    let rules = "Answer in one word. ".repeat(40);
+    let ask = |content: Value| {
+        let messages = json!([{"role": "system", "content": rules}, {"role": "user", "content": content}]);
+        json!({"model": MODEL, "max_tokens": 2, "messages": messages}).to_string()
+    };
+    let picture = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}});
+    let mut lengths = Vec::new();
+    for content in [json!([{"type": "text", "text": "What is it?"}, picture]), json!("What is it?")] {
+        let answer = send(router.inference, post("/v1/chat/completions", ask(content.clone()))?).await?;
+        assert_eq!(answer.status(), 200, "{:?}", answer.body());
+        let id = answer.headers().get("x-request-id").and_then(|id| id.to_str().ok()).unwrap_or_default();
+        eventually("the decision is recorded", || router.gateway.ring.get(id).is_some()).await;
+        let record = router.gateway.ring.get(id).map(|record| record.tokens.clone());
+        let tokens = record.ok_or_else(|| anyhow::anyhow!("no record"))?;
+        assert_eq!(tokens.source, Some("local"), "{content}: {:?}", tokens.missing);
+        lengths.push(tokens.prompt_tokens);
+    }
+    let proof = |result: &str| {
+        let labels = format!("{{model=\"{MODEL}\",result=\"{result}\",source=\"local\"}}");
+        router.metric(&format!("kvasir_prompt_tokens_proof_total{labels}")).unwrap_or(0.0)
+    };
+    eventually("the text is compared", || proof("equal") + proof("differs") >= 1.0).await;
+    assert_eq!((proof("equal"), proof("differs")), (1.0, 0.0), "the prompt without an image: {lengths:?}");
     Ok(())
 }

@@ -43,6 +43,8 @@ pub struct SourceStatus {
     pub open: bool,
     /// For the local source: loading, ready or failed.
     pub load: Option<LoadState>,
+    /// For the local source: why the files that are there now are not the ones in use.
+    pub problem: Option<String>,
     /// Requests it gave ids for.
     pub succeeded: u64,
     /// Requests it gave none for, by the reason's label.

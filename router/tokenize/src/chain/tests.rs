@@ -4,11 +4,17 @@ use std::time::Duration;
 use kvasir_core::EngineKind;
 use serde_json::{Value, json};
 
+mod reload;
+mod sources;
+
 use super::*;
 use crate::local::LocalTokenizer;
 use crate::testing::{
     CHATML, FakeClient, FakeDirectory, ManualClock, answer, request, tokens, write_tokenizer,
 };
+
+/// Time of the remote sources where a test is not about it.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 struct Fixture {
     client: Arc<FakeClient>,
@@ -23,7 +29,10 @@ fn fixture(models: Vec<(&str, ModelTokens)>) -> Fixture {
 fn fixture_with(models: Vec<(&str, ModelTokens)>, loader: Loader) -> Fixture {
     let client = FakeClient::new([]);
     let clock = ManualClock::new();
-    let models = models.into_iter().map(|(name, tokens)| (name.into(), tokens)).collect();
+    // A busy machine may take longer than the usual time to build a body.
+    let patient =
+        |tokens: ModelTokens| ModelTokens { deadline: tokens.deadline.or(Some(PATIENCE)), ..tokens };
+    let models = models.into_iter().map(|(name, tokens)| (name.into(), patient(tokens))).collect();
     let directory = FakeDirectory::new(EngineKind::Vllm, &["http://a:8000"]);
     let chain = Chain::with_loader(models, client.clone(), directory, clock.clone(), loader);
     Fixture { client, clock, chain }
@@ -141,9 +150,9 @@ async fn the_next_source_is_asked_where_one_cannot_answer() {
     fixture.chain.loaded().await;
     fixture.client.answer(answer(500, ""));
     assert_eq!(ask(&fixture, "a", &chat()).await.unwrap().source, TokenSource::Local);
-    let image = json!({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]});
+    let unknown = json!({"messages": [{"role": "user", "content": [{"type": "file", "file": {}}]}]});
     fixture.client.answer(tokens(&[1, 2]));
-    assert_eq!(ask(&fixture, "a", &image).await.unwrap().source, TokenSource::Engine);
+    assert_eq!(ask(&fixture, "a", &unknown).await.unwrap().source, TokenSource::Engine);
     assert_eq!(fixture.client.calls().len(), 2, "the service rests");
     let invalid = json!({"messages": []});
     assert_eq!(ask(&fixture, "a", &invalid).await.unwrap_err().label(), "invalid");
@@ -175,6 +184,23 @@ async fn a_contradicted_source_is_demoted() {
         (Proof::Differs, true, 1, 3)
     );
     assert_eq!(serde_json::to_value(fixture.chain.status()).unwrap()[0]["sources"][0]["proof"], "differs");
+}
+
+/// TPL-04
+#[tokio::test]
+async fn what_is_known_before_an_image_is_a_part_and_called_one() {
+    let directory = small();
+    let order = vec![TokenSource::Local, TokenSource::Engine];
+    let fixture = fixture(vec![("a", ModelTokens { order, ..local(&directory) })]);
+    fixture.chain.loaded().await;
+    let mut body = chat();
+    let picture = json!([{"type": "image_url", "image_url": {"url": "data:,"}}]);
+    body["messages"] = json!([body["messages"][0], {"role": "user", "content": picture}]);
+    let part = ask(&fixture, "a", &body).await.unwrap();
+    assert_eq!((part.source, part.whole), (TokenSource::Local, false));
+    assert!(fixture.client.calls().is_empty(), "an engine would work on the image to tell no more blocks");
+    let whole = ask(&fixture, "a", &chat()).await.unwrap();
+    assert!(whole.whole && !part.ids.is_empty());
 }
 
 #[tokio::test]

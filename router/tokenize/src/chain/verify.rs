@@ -8,9 +8,11 @@ use std::time::Duration;
 use kvasir_core::{Endpoint, EngineKind, InferenceRequest};
 use parking_lot::Mutex;
 use serde::Serialize;
+use tokio::sync::Notify;
 
 use super::model::{Backend, Link, ModelChain};
 use super::proof::{Proof, Verdict};
+use super::second_chance::SECOND_LOOK;
 use crate::local::SharedTokenizer;
 use crate::pool::Pool;
 use crate::probe::{self, Difference, EngineUrls, ProbeReport, ProbeTarget};
@@ -85,6 +87,11 @@ impl Verification {
         ProbeStatus { proof, versions }
     }
 
+    /// Makes every version one that was not compared yet: the tokenizer is another one.
+    pub fn forget(&self) {
+        self.versions.lock().clear();
+    }
+
     fn knows(&self, version: &str) -> bool {
         self.versions.lock().iter().any(|known| known.engine_version == version)
     }
@@ -110,27 +117,39 @@ impl Verification {
 
 /// Looks again and again as long as the model exists. Begun once.
 pub fn watch(model: &Arc<ModelChain>, runtime: &tokio::runtime::Handle) {
-    if !model.watched.swap(true, Ordering::Relaxed) && model.local().is_some() {
-        runtime.spawn(look_repeatedly(Arc::downgrade(model)));
+    if !model.watched.swap(true, Ordering::Relaxed) && !model.links.is_empty() {
+        runtime.spawn(look_repeatedly(Arc::downgrade(model), Arc::clone(&model.wake)));
     }
 }
 
-async fn look_repeatedly(model: Weak<ModelChain>) {
+async fn look_repeatedly(model: Weak<ModelChain>, wake: Arc<Notify>) {
     let mut pause = FIRST_PAUSE;
     loop {
-        tokio::time::sleep(pause).await;
+        // Whether it is time or there is news makes no difference.
+        let _ = tokio::time::timeout(pause, wake.notified()).await;
         let Some(model) = model.upgrade() else { return };
         model.verify().await;
         let settled = !model.verification.status().versions.is_empty();
-        pause = if settled { LOOK_INTERVAL } else { (pause * 2).min(LOOK_INTERVAL) };
+        pause = match (model.has_demoted(), settled) {
+            (true, _) => SECOND_LOOK,
+            (false, true) => LOOK_INTERVAL,
+            (false, false) => (pause * 2).min(LOOK_INTERVAL),
+        };
     }
 }
 
 impl ModelChain {
-    /// One look: engines with a version that was not compared yet are compared with the local tokenizer.
+    /// One look: engines with a version that was not compared yet are compared with the local tokenizer, and sources
+    /// that are demoted may have a second chance.
     pub async fn verify(&self) {
-        let Some((link, slot)) = self.local() else { return };
         let Ok(_looking) = self.verification.looking.try_lock() else { return };
+        self.notice_loads();
+        self.compare_new_versions().await;
+        self.reconsider().await;
+    }
+
+    async fn compare_new_versions(&self) {
+        let Some((link, slot)) = self.local() else { return };
         let Ok(tokenizer) = slot.get() else { return };
         for endpoint in self.engines_of_this_look() {
             let base = endpoint.address.url();
@@ -150,21 +169,28 @@ impl ModelChain {
     }
 
     async fn compare(&self, endpoint: &Endpoint, tokenizer: &SharedTokenizer) -> ProbeReport {
+        let ours = |request: InferenceRequest| {
+            let tokenizer = Arc::clone(tokenizer);
+            async move {
+                let encoded = super::model::encode_in_pool(Pool::process(), tokenizer, request).await;
+                encoded.map(|prompt| prompt.ids)
+            }
+        };
+        probe::run(&self.client, &self.probe_target(endpoint, tokenizer.prints_the_date()), ours).await
+    }
+
+    /// How an engine is probed.
+    pub(super) fn probe_target(&self, endpoint: &Endpoint, dated: bool) -> ProbeTarget {
         let port = match endpoint.engine {
             EngineKind::Vllm => self.tokens().vllm_port,
             EngineKind::Sglang => self.tokens().sglang_port,
         };
-        let target = ProbeTarget {
+        ProbeTarget {
             urls: EngineUrls::of(endpoint, port),
             engine: endpoint.engine,
             model: self.name().clone(),
-            dated: tokenizer.prints_the_date(),
-        };
-        let ours = |request: InferenceRequest| {
-            let tokenizer = Arc::clone(tokenizer);
-            async move { super::model::encode_in_pool(Pool::process(), tokenizer, request).await }
-        };
-        probe::run(&self.client, &target, ours).await
+            dated,
+        }
     }
 
     /// Counts every probe as a comparison. A version that was not there before is a new chance for a demoted source.
@@ -195,12 +221,12 @@ impl ModelChain {
             ),
         }
         if demoted {
-            self.warn_demoted(link.source());
+            self.demoted(link);
         }
     }
 
     /// Some of the model's engines, others each time, each address once.
-    fn engines_of_this_look(&self) -> Vec<Arc<Endpoint>> {
+    pub(super) fn engines_of_this_look(&self) -> Vec<Arc<Endpoint>> {
         let mut endpoints = self.directory.endpoints_of(self.name());
         let mut seen = std::collections::HashSet::new();
         endpoints.retain(|endpoint| seen.insert(endpoint.address.url()));
@@ -211,7 +237,7 @@ impl ModelChain {
     }
 
     /// The local source with its slot.
-    fn local(&self) -> Option<(&Link, &Arc<super::local_slot::LocalSlot>)> {
+    pub(super) fn local(&self) -> Option<(&Link, &Arc<super::local_slot::LocalSlot>)> {
         self.links.iter().find_map(|link| match &link.backend {
             Backend::Local(slot) => Some((link, slot)),
             Backend::Remote(_) => None,

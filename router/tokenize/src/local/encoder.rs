@@ -1,6 +1,8 @@
-//! The two encoders: the reference, and the fast one that must agree with it.
+//! The encoders: the reference, the fast one that must agree with it, and SentencePiece's own way.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::sentencepiece::SentencePiece;
 
 /// Which encoder to load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -18,6 +20,8 @@ pub enum Encoder {
     Fast(Box<fastokens::Tokenizer>),
     /// Hugging Face `tokenizers`: what engines use.
     Reference(Box<tokenizers::Tokenizer>),
+    /// For models that engines give to SentencePiece itself.
+    SentencePiece(Box<SentencePiece>),
 }
 
 impl Encoder {
@@ -26,6 +30,7 @@ impl Encoder {
         match self {
             Self::Fast(_) => "fastokens",
             Self::Reference(_) => "tokenizers",
+            Self::SentencePiece(_) => "sentencepiece",
         }
     }
 
@@ -39,6 +44,8 @@ impl Encoder {
                 .encode_fast(text, add_special_tokens)
                 .map(|encoding| encoding.get_ids().to_vec())
                 .map_err(|_| "the encoder failed"),
+            // Its special tokens are put around the ids by the caller.
+            Self::SentencePiece(own) => own.encode(text),
         })
     }
 
@@ -47,6 +54,7 @@ impl Encoder {
         guarded(|| match self {
             Self::Fast(fast) => fast.decode(ids, false).map_err(|_| "the decoder failed"),
             Self::Reference(reference) => reference.decode(ids, false).map_err(|_| "the decoder failed"),
+            Self::SentencePiece(own) => Ok(own.decode(ids)),
         })
     }
 }

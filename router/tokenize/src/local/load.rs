@@ -1,14 +1,17 @@
 //! Loading a model's directory.
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use super::boundary::Boundaries;
 use super::encoder::{Encoder, EncoderChoice};
+use super::find::{Found, find};
 use super::outline::{self, AddedToken, Outline};
-use super::tekken::Tekken;
-use super::{Affixes, ChatRules, LocalTokenizer, MistralRules, self_check};
+use super::sentencepiece::{self, LlamaConfig, Model};
+use super::tiktoken::{self, Family, FamilyFiles};
+use super::{Affixes, ChatRules, LocalTokenizer, TextRules, mistral, self_check};
 use crate::memory::PrefixMemory;
 use crate::template::{
     ChatTemplates, SpecialTokens, TemplateError, TemplateSource, TemplateSourceError, WallClock,
@@ -17,6 +20,9 @@ use crate::template::{
 
 /// Room for the ids of earlier turns of one tokenizer: about 8 million tokens, 400 conversations of 20,000.
 const MEMORY_BYTES: usize = 32 << 20;
+
+/// Most bytes of a file; the largest tokenizers of today have an eighth of that.
+const LARGEST_FILE: u64 = 256 << 20;
 
 /// Choices when loading.
 pub struct LoadOptions {
@@ -50,7 +56,7 @@ pub enum LoadError {
     #[error("the tokenizer directory {0} does not exist")]
     MissingDirectory(PathBuf),
     /// The directory has no tokenizer.
-    #[error("{0} has no tokenizer.json (nor Mistral's tekken.json)")]
+    #[error("{0} has no tokenizer.json (nor a tekken.json, tokenizer.model or tiktoken file)")]
     MissingTokenizer(PathBuf),
     /// A file cannot be read.
     #[error("cannot read {path}: {error}")]
@@ -67,6 +73,16 @@ pub enum LoadError {
         path: PathBuf,
         /// Why.
         reason: String,
+    },
+    /// A file is fine, and what it says is not followed here.
+    #[error("{path} cannot be used, for it has {reason}: {fix}")]
+    Unsupported {
+        /// Which.
+        path: PathBuf,
+        /// What is not followed.
+        reason: String,
+        /// What can be done.
+        fix: String,
     },
     /// The template cannot be read.
     #[error(transparent)]
@@ -90,14 +106,14 @@ pub fn load(
     if !directory.is_dir() {
         return Err(LoadError::MissingDirectory(directory.to_owned()));
     }
-    let path = directory.join("tokenizer.json");
-    let tekken = directory.join("tekken.json");
-    if tekken.is_file() && chat_template.is_none() && (!path.is_file() || has_mistral_weights(directory)) {
-        return load_tekken(&tekken, &options);
-    }
-    if !path.is_file() {
-        return Err(LoadError::MissingTokenizer(directory.to_owned()));
-    }
+    let missing = || LoadError::MissingTokenizer(directory.to_owned());
+    let (path, kind) = match find(directory, chat_template.is_some()).ok_or_else(missing)? {
+        Found::Tekken(path) => return mistral::load_tekken(&path, &options),
+        Found::Mistral(path, version) => return mistral::load_model(&path, version, &options),
+        Found::Json(path) => (path, Kind::Json),
+        Found::Model(path) => (path, Kind::Model),
+        Found::Ranks(path) => (path, Kind::Ranks),
+    };
     let config = read_optional(&directory.join("tokenizer_config.json"))?;
     let map = read_optional(&directory.join("special_tokens_map.json"))?;
     // The template first: it is quick, and its faults are the user's to mend.
@@ -108,34 +124,76 @@ pub fn load(
         path: chat_template.unwrap_or(directory).to_owned(),
         error,
     })?;
-    assemble(&path, read(&path)?, &config, ChatRules::Templates(Box::new(templates)), &options)
+    let chat = ChatRules::Templates(Box::new(templates));
+    let file = read(&path)?;
+    match kind {
+        Kind::Json => assemble(&path, file, &config, chat, &options),
+        Kind::Model => match Model::parse(&file) {
+            Ok(model) => load_llama(&path, &model, &config, &map, chat, &options),
+            // Some files of this name are tiktoken's.
+            Err(_) if tiktoken::read_ranks(&file).is_ok() => {
+                load_ranks(&path, &file, &config, chat, &options)
+            }
+            Err(reason) => Err(LoadError::Damaged { path, reason }),
+        },
+        Kind::Ranks => load_ranks(&path, &file, &config, chat, &options),
+    }
 }
 
-fn load_tekken(path: &Path, options: &LoadOptions) -> Result<LocalTokenizer, LoadError> {
-    let damaged = |reason: String| LoadError::Damaged { path: path.to_owned(), reason };
-    let Tekken { tokenizer, version, controls, vocab_size } = Tekken::parse(&read(path)?).map_err(damaged)?;
-    let begin = *controls.get("<s>").ok_or_else(|| damaged("no control token <s>".to_owned()))?;
-    let rules = ChatRules::Mistral(MistralRules { version, controls });
-    let tokenizer = assemble(path, tokenizer, &Value::Null, rules, options)?;
-    let affixes = Some(Affixes { before: vec![begin], after: Vec::new() });
-    Ok(LocalTokenizer { affixes, vocab_size, ..tokenizer })
+/// A tokenizer whose chats are rendered by a template.
+#[derive(Clone, Copy)]
+enum Kind {
+    Json,
+    Model,
+    Ranks,
 }
 
-/// Where Mistral's own weights lie beside both kinds of tokenizer, the engine takes Mistral's.
-fn has_mistral_weights(directory: &Path) -> bool {
-    std::fs::read_dir(directory).is_ok_and(|mut entries| {
-        entries.any(|entry| {
-            entry.is_ok_and(|entry| {
-                let name = entry.file_name();
-                let name = name.to_string_lossy();
-                name.starts_with("consolidated") && name.ends_with(".safetensors")
-            })
-        })
-    })
+/// Loads a SentencePiece model the way transformers does.
+fn load_llama(
+    path: &Path,
+    model: &Model,
+    config: &Value,
+    map: &Value,
+    chat: ChatRules,
+    options: &LoadOptions,
+) -> Result<LocalTokenizer, LoadError> {
+    let added = read_optional(&path.with_file_name("added_tokens.json"))?;
+    let own = read_optional(&path.with_file_name("config.json"))?;
+    let files = LlamaConfig { config, map, added: &added, model: &own };
+    let text = sentencepiece::tokenizer_json(model, &files).map_err(|reason| {
+        let fix = "write a tokenizer.json beside it, which save_pretrained of transformers does (for a model of \
+                   Mistral's own rules name the file tokenizer.model.v1)";
+        unsupported(path, &reason, fix)
+    })?;
+    assemble(path, text, &Value::Null, chat, options)
+}
+
+/// Loads a rank file of tiktoken.
+fn load_ranks(
+    path: &Path,
+    file: &[u8],
+    config: &Value,
+    chat: ChatRules,
+    options: &LoadOptions,
+) -> Result<LocalTokenizer, LoadError> {
+    let own = read_optional(&path.with_file_name("config.json"))?;
+    let fix = "leave the directory out and the engine is asked";
+    let family = Family::of(&FamilyFiles { ranks: path, config, model: &own })
+        .map_err(|reason| unsupported(path, &reason, fix))?;
+    let text = tiktoken::tokenizer_json(file, &family)
+        .map_err(|reason| LoadError::Damaged { path: path.to_owned(), reason })?;
+    let tokenizer = assemble(path, text, &Value::Null, chat, options)?;
+    let texts = TextRules { composes: family.composes, limits: family.limits, tools: family.tools };
+    Ok(LocalTokenizer { texts, ..tokenizer })
+}
+
+/// What is not followed here, and what can be done.
+pub fn unsupported(path: &Path, reason: &str, fix: &str) -> LoadError {
+    LoadError::Unsupported { path: path.to_owned(), reason: reason.to_owned(), fix: fix.to_owned() }
 }
 
 /// Puts a tokenizer together from the text of its `tokenizer.json`.
-fn assemble(
+pub fn assemble(
     path: &Path,
     text: Vec<u8>,
     config: &Value,
@@ -160,14 +218,25 @@ fn assemble(
         encoder,
         fallback,
         chat,
+        texts: TextRules::default(),
         vocab_size,
     };
     tokenizer.warm_up();
     Ok(tokenizer)
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, LoadError> {
-    std::fs::read(path).map_err(|error| LoadError::Unreadable { path: path.to_owned(), error })
+/// A file, unless it is too large.
+pub fn read(path: &Path) -> Result<Vec<u8>, LoadError> {
+    let unreadable = |error| LoadError::Unreadable { path: path.to_owned(), error };
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    let mut bytes = Vec::new();
+    let length = file.metadata().map_err(unreadable)?.len();
+    // The length is asked first and held to: a file may grow while it is read.
+    if length <= LARGEST_FILE {
+        file.take(LARGEST_FILE).read_to_end(&mut bytes).map_err(unreadable)?;
+        return Ok(bytes);
+    }
+    Err(LoadError::Damaged { path: path.to_owned(), reason: format!("{length} bytes are too many") })
 }
 
 /// A file that need not be there. Damage is an error all the same: half a config would give wrong ids silently.
@@ -255,3 +324,6 @@ impl Affixes {
         (around("x")? == first).then_some(first)
     }
 }
+
+#[cfg(test)]
+mod tests;

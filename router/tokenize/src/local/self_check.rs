@@ -26,6 +26,9 @@ pub fn samples(tokens: &[AddedToken]) -> Vec<String> {
         "I'M they'LL we'd I\u{2019}m HTTPServer2 snake_case camelCase SCREAMING_CASE v1.2.3-rc.4",
         "<|not a token|> <s></s> [INST] <unk> ▁ ▁▁x Ġ Ċ <0x0A>",
         "https://example.org/a?b=c&d=%20#e \\n \\\\ $x_{1}^2$ `x` **b** 3.14159 1/3 50% #1 @me",
+        // Blanks for some and not for others, and letters of recent versions of Unicode.
+        "a \u{180e}I \u{1680}x\u{2003}\u{180e}1 \u{180e}\n \u{85}y \u{200b}z \u{feff}q \u{1d}w \u{202f}.\u{3000}\u{180e}",
+        "x\u{1c89}x 1\u{a7cb}2 .\u{16d43}. \u{31350}\u{2ebf0}a \u{10d4a}b\u{1e5f1}c \u{1df25} \u{88f}d",
         "x",
         " ",
         "",

@@ -1,13 +1,13 @@
 //! Mistral's `tekken.json`: ranks of byte strings, as tiktoken has them, rewritten as a `tokenizer.json` that both
 //! encoders read.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
-use serde_json::{Value, json};
 
+use super::ranks::RankedVocabulary;
 use crate::request::MistralVersion;
 
 /// Control tokens of the versions that do not list them.
@@ -34,8 +34,8 @@ const UNLISTED: [&str; 20] = [
     "[TOOL_CONTENT]",
 ];
 
-/// Begins the names that stand for the control tokens in the vocabulary.
-const FILLER: char = '\u{e000}';
+/// Most tokens of a file; today's have an eighth of that.
+const MOST_TOKENS: usize = 1 << 20;
 
 #[derive(Deserialize)]
 struct File {
@@ -85,6 +85,9 @@ impl Tekken {
         let file: File = serde_json::from_slice(text).map_err(|error| error.to_string())?;
         let special = file.config.default_num_special_tokens;
         let size = file.config.default_vocab_size;
+        if size > MOST_TOKENS {
+            return Err(format!("more than {MOST_TOKENS} tokens"));
+        }
         let regular = size.checked_sub(special).ok_or("more control tokens than tokens")?;
         let ranks = ranks(&file.vocab, regular)?;
         let controls = match file.special_tokens {
@@ -92,7 +95,13 @@ impl Tekken {
             None => UNLISTED.iter().zip(0..).map(|(name, id)| ((*name).to_owned(), id)).collect(),
         };
         Ok(Self {
-            tokenizer: tokenizer_json(&ranks, special, &file.config.pattern).to_string().into_bytes(),
+            tokenizer: RankedVocabulary {
+                first: special,
+                ranks: &ranks,
+                pattern: &file.config.pattern,
+                specials: &BTreeMap::new(),
+            }
+            .tokenizer_json()?,
             version: MistralVersion::of(&file.config.version),
             controls,
             vocab_size: size,
@@ -114,67 +123,10 @@ fn ranks(vocab: &[Rank], count: usize) -> Result<Vec<Vec<u8>>, String> {
     }
 }
 
-/// Every way in which two tokens make up a third is a merge, in the order of what it makes: merging by these gives what
-/// merging by rank gives, and whole words are looked up first as tiktoken does.
-fn tokenizer_json(ranks: &[Vec<u8>], special: usize, pattern: &str) -> Value {
-    let letters = byte_letters();
-    let written = |bytes: &[u8]| -> String {
-        bytes.iter().filter_map(|byte| letters.get(usize::from(*byte))).collect()
-    };
-    let by_bytes: HashMap<&[u8], usize> =
-        ranks.iter().enumerate().map(|(rank, bytes)| (bytes.as_slice(), rank)).collect();
-    let mut merges: Vec<Value> = Vec::new();
-    for bytes in ranks {
-        let mut halves: Vec<(usize, usize, usize)> = (1..bytes.len())
-            .filter_map(|at| {
-                let (left, right) = bytes.split_at(at);
-                Some((*by_bytes.get(left)?, *by_bytes.get(right)?, at))
-            })
-            .collect();
-        halves.sort_unstable();
-        merges.extend(halves.iter().map(|(_, _, at)| {
-            let (left, right) = bytes.split_at(*at);
-            json!([written(left), written(right)])
-        }));
-    }
-    // Ids must be contiguous. No text has the first letter of the fillers, for it stands for no byte.
-    let fillers = (0..special).map(|id| (format!("{FILLER}{id}"), json!(id)));
-    let vocab: serde_json::Map<String, Value> =
-        fillers.chain(ranks.iter().zip(special..).map(|(bytes, id)| (written(bytes), json!(id)))).collect();
-    json!({
-        "version": "1.0",
-        "truncation": null,
-        "padding": null,
-        "added_tokens": [],
-        "normalizer": null,
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
-            {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false},
-            {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false},
-        ]},
-        "post_processor": null,
-        "decoder": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true},
-        "model": {
-            "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
-            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": true,
-            "vocab": vocab, "merges": merges,
-        },
-    })
-}
-
-/// The letter that stands for each byte in a byte-level vocabulary: printable ones for themselves, the others moved
-/// behind the first 256.
-fn byte_letters() -> Vec<char> {
-    let mut moved = 0x100..;
-    (0..=u8::MAX)
-        .filter_map(|byte| match byte {
-            b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff => Some(char::from(byte)),
-            _ => moved.next().and_then(char::from_u32),
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     fn file(change: impl FnOnce(&mut Value)) -> Vec<u8> {
@@ -224,6 +176,8 @@ mod tests {
         assert_eq!(Tekken::parse(&gap).err().as_deref(), Some("no token of rank 3"));
         let noise = file(|file| file["vocab"][5]["token_bytes"] = json!("*"));
         assert_eq!(Tekken::parse(&noise).err().as_deref(), Some("token_bytes is not base64"));
+        let huge = file(|file| file["config"]["default_vocab_size"] = json!(1_u64 << 40));
+        assert_eq!(Tekken::parse(&huge).err().as_deref(), Some("more than 1048576 tokens"));
         assert!(Tekken::parse(b"{}").is_err());
     }
 }

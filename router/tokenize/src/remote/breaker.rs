@@ -15,6 +15,20 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// How long a trial call may take before another is let through: its caller may have been cancelled.
 const TRIAL_PATIENCE: Duration = Duration::from_secs(2);
 
+/// Failures in a row from which on a source counts as out: with the pauses between them, some two seconds.
+const OUT: u32 = 3;
+
+/// What an attempt's end means for its source.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// Nothing to tell.
+    Unchanged,
+    /// It has just failed too often.
+    Out,
+    /// It has just answered after that.
+    Back,
+}
+
 /// The state of one source.
 pub struct Breaker {
     clock: Arc<dyn Clock>,
@@ -64,31 +78,47 @@ impl Breaker {
     }
 }
 
+impl State {
+    /// Counts a failure, unless it belongs to an attempt from before the last pause.
+    fn close(&mut self, generation: u64, until: Instant) -> bool {
+        let counts = self.generation == generation;
+        if counts {
+            self.failures = self.failures.saturating_add(1);
+            self.closed_until = Some(until);
+            self.generation += 1;
+        }
+        counts
+    }
+}
+
 impl Attempt<'_> {
     /// It answered.
-    pub fn succeeded(self) {
+    pub fn succeeded(self) -> Verdict {
         let mut state = self.breaker.state.lock();
-        if state.generation == self.generation {
-            state.failures = 0;
-            state.closed_until = None;
+        if state.generation != self.generation {
+            return Verdict::Unchanged;
         }
+        state.closed_until = None;
+        let failures = std::mem::take(&mut state.failures);
+        if failures >= OUT { Verdict::Back } else { Verdict::Unchanged }
     }
 
     /// It failed.
-    pub fn failed(self) {
-        let exponent = self.breaker.state.lock().failures.min(16);
-        self.paused(FIRST_PAUSE.saturating_mul(1 << exponent).min(LONGEST_PAUSE));
+    pub fn failed(self) -> Verdict {
+        let now = self.breaker.clock.now();
+        let mut state = self.breaker.state.lock();
+        let pause = FIRST_PAUSE.saturating_mul(1 << state.failures.min(16)).min(LONGEST_PAUSE);
+        let counted = state.close(self.generation, now + pause);
+        if counted && state.failures == OUT { Verdict::Out } else { Verdict::Unchanged }
     }
 
-    /// It asked to be left alone for so long.
+    /// It asked to be left alone for so long. That is no failure.
     pub fn paused(self, pause: Duration) {
         let now = self.breaker.clock.now();
         let mut state = self.breaker.state.lock();
-        if state.generation == self.generation {
-            state.failures = state.failures.saturating_add(1);
-            state.closed_until = Some(now + pause);
-            state.generation += 1;
-        }
+        let failures = state.failures;
+        state.close(self.generation, now + pause);
+        state.failures = failures;
     }
 
     /// It was not needed after all.
@@ -124,11 +154,32 @@ mod tests {
     }
 
     #[test]
+    fn a_source_is_out_once_and_back_once() {
+        let clock = ManualClock::new();
+        let breaker = Breaker::new(clock.clone());
+        let fail = || {
+            let verdict = breaker.admit().unwrap().failed();
+            clock.advance(LONGEST_PAUSE);
+            verdict
+        };
+        assert_eq!([fail(), fail()], [Verdict::Unchanged; 2]);
+        assert_eq!(breaker.admit().unwrap().succeeded(), Verdict::Unchanged, "a hiccup");
+        let verdicts = [fail(), fail(), fail(), fail()];
+        assert_eq!(verdicts, [Verdict::Unchanged, Verdict::Unchanged, Verdict::Out, Verdict::Unchanged]);
+        breaker.admit().unwrap().paused(Duration::from_secs(5));
+        clock.advance(Duration::from_secs(5));
+        assert_eq!(breaker.admit().unwrap().succeeded(), Verdict::Back);
+        assert_eq!(breaker.admit().unwrap().succeeded(), Verdict::Unchanged);
+    }
+
+    #[test]
     fn calls_that_fail_together_count_once() {
         let clock = ManualClock::new();
         let breaker = Breaker::new(clock.clone());
         let attempts: Vec<_> = (0..50).map(|_| breaker.admit().unwrap()).collect();
-        attempts.into_iter().for_each(Attempt::failed);
+        for attempt in attempts {
+            attempt.failed();
+        }
         clock.advance(FIRST_PAUSE);
         assert!(breaker.admit().is_some());
     }

@@ -6,6 +6,9 @@ use serde_json::json;
 use super::*;
 use crate::testing::{FakeClient, FakeDirectory, ManualClock, answer, request, tokens};
 
+/// More than a busy machine needs to build a body.
+const TIME: Duration = Duration::from_secs(20);
+
 struct Fixture {
     client: Arc<FakeClient>,
     clock: Arc<ManualClock>,
@@ -33,7 +36,8 @@ async fn ask(
     kind: RequestKind,
     body: serde_json::Value,
 ) -> Result<Vec<u32>, TokenizeError> {
-    fixture.source.encode(&request(kind, &body), Pool::process()).await
+    let asked = fixture.source.encode(&request(kind, &body), Pool::process(), TIME).await;
+    asked.map_err(TokenizeError::from)
 }
 
 fn chat() -> serde_json::Value {
@@ -69,7 +73,7 @@ async fn a_chat_is_spliced_byte_for_byte() {
         "chat_template_kwargs":{"enable_thinking":false},"add_generation_prompt":false,"temperature":0}"#;
     let mut asked = request(RequestKind::Chat, &json!({}));
     asked.body = Bytes::from_static(body.as_bytes());
-    assert_eq!(fixture.source.encode(&asked, Pool::process()).await, Ok(vec![1]));
+    assert_eq!(fixture.source.encode(&asked, Pool::process(), TIME).await, Ok(vec![1]));
     let sent = String::from_utf8(fixture.client.calls()[0].body.to_vec()).unwrap();
     for part in [
         r#""messages":[{"role":"user","content":"h\u0069"}]"#,
@@ -178,11 +182,31 @@ async fn a_loading_source_is_left_alone_longer() {
 }
 
 #[tokio::test]
-async fn a_refusal_is_the_request_s_fault() {
-    let fixture = fixture(Remote::Service("http://tokenizer:8100".to_owned()));
-    fixture.client.answer(answer(400, "{}"));
-    assert_eq!(ask(&fixture, RequestKind::Chat, chat()).await.unwrap_err().label(), "invalid");
-    assert!(fixture.source.is_open());
+async fn a_source_says_how_long_it_wants_to_be_left_alone() {
+    for (said, seconds) in [("7", 7), ("0", 1), ("86400", 60), ("tomorrow", 5)] {
+        for (status, reason) in [(503, "loading"), (429, "too busy")] {
+            let fixture = fixture(Remote::Service("http://tokenizer:8100".to_owned()));
+            let mut busy = answer(status, "").unwrap();
+            busy.headers.insert("retry-after", said.parse().unwrap());
+            fixture.client.answer(Ok(busy));
+            assert_eq!(self::reason(ask(&fixture, RequestKind::Chat, chat()).await), reason);
+            fixture.clock.advance(Duration::from_secs(seconds) - Duration::from_millis(1));
+            assert!(!fixture.source.is_open(), "{said}");
+            fixture.clock.advance(Duration::from_millis(1));
+            assert!(fixture.source.is_open(), "{said}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_is_no_failure_of_the_source() {
+    for status in [400, 413, 422] {
+        let fixture = fixture(Remote::Service("http://tokenizer:8100".to_owned()));
+        fixture.client.answer(answer(status, "{}"));
+        let asked = fixture.source.encode(&request(RequestKind::Chat, &chat()), Pool::process(), TIME).await;
+        assert_eq!(asked, Err(RemoteError::Refused { status }));
+        assert!(fixture.source.is_open());
+    }
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
-//! `/v1/messages`: converted to a chat call as the engine converts it. Forms that hold more than text and tools are
-//! inexact.
+//! `/v1/messages`: converted to a chat call as the engine converts it. Forms that hold more than text, images and tools
+//! are inexact.
 
 use std::sync::Arc;
 
@@ -74,23 +74,26 @@ fn convert(turn: &Object, messages: &mut Vec<Json>) -> Result<(), TokenizeError>
         Some(Json::List(blocks)) => blocks,
         _ => return Err(TokenizeError::Invalid("content is neither text nor blocks")),
     };
-    let (mut texts, mut calls, mut thoughts) = (Vec::new(), Vec::new(), String::new());
+    let (mut parts, mut calls, mut thoughts) = (Vec::new(), Vec::new(), String::new());
     let mut thought = false;
     for block in blocks {
         let block = block.as_map().ok_or(TokenizeError::Invalid("a block is no object"))?;
         match kind(block) {
             "text" => {
-                let text = block.get("text").and_then(Json::as_text);
-                texts.extend(text.filter(|text| !text.is_empty()).cloned());
+                let text = block.get("text").and_then(Json::as_text).filter(|text| !text.is_empty());
+                parts.extend(
+                    text.map(|text| map([("type", Json::text("text")), ("text", Json::Text(text.clone()))])),
+                );
             }
+            "image" => parts.push(image(block)?),
             "thinking" => {
                 thought = true;
                 thoughts.push_str(block.get("thinking").and_then(Json::as_text).map_or("", |text| text));
             }
             "redacted_thinking" => {}
             "tool_use" if &**role == "assistant" => calls.push(tool_use(block)?),
-            "tool_result" if &**role == "user" => messages.push(tool_result(block)?),
-            _ => return Err(TokenizeError::Inexact("a content block that is not text")),
+            "tool_result" if &**role == "user" => tool_result(block, messages)?,
+            _ => return Err(TokenizeError::Inexact("a content block that is neither text nor image")),
         }
     }
     let mut fields: Vec<(&str, Json)> = Vec::new();
@@ -100,15 +103,14 @@ fn convert(turn: &Object, messages: &mut Vec<Json>) -> Result<(), TokenizeError>
     if !calls.is_empty() {
         fields.push(("tool_calls", Json::List(calls)));
     }
-    match texts.as_slice() {
+    match parts.as_slice() {
         // A user's turn of tool results only has no message of its own.
         [] if &**role == "user" => return Ok(()),
         [] => {}
-        [text] => fields.push(("content", Json::Text(Arc::clone(text)))),
-        _ => {
-            let part = |text| map([("type", Json::text("text")), ("text", Json::Text(text))]);
-            fields.push(("content", Json::List(texts.into_iter().map(part).collect())));
+        [Json::Map(only)] if only.contains_key("text") => {
+            fields.extend(only.get("text").map(|text| ("content", text.clone())));
         }
+        _ => fields.push(("content", Json::List(parts))),
     }
     messages.push(message(role, fields));
     Ok(())
@@ -134,8 +136,24 @@ fn tool_use(block: &Object) -> Result<Json, TokenizeError> {
     ]))
 }
 
-/// Texts of a result are joined with a newline.
-fn tool_result(block: &Object) -> Result<Json, TokenizeError> {
+/// An image as the chat API has it. Its data do not matter here.
+fn image(block: &Object) -> Result<Json, TokenizeError> {
+    let source = block.get("source").and_then(Json::as_map);
+    let holder = match source.map(kind) {
+        Some("base64") => "data",
+        Some("url") => "url",
+        _ => return Err(TokenizeError::Inexact("an image without its source")),
+    };
+    let data = source.and_then(|source| source.get(holder)).and_then(Json::as_text);
+    if data.is_none_or(|data| data.is_empty()) {
+        return Err(TokenizeError::Inexact("an image without its source"));
+    }
+    Ok(map([("type", Json::text("image_url")), ("image_url", map([("url", Json::text("data:"))]))]))
+}
+
+/// Texts of a result are joined with a newline; its images follow as a message of the user.
+fn tool_result(block: &Object, messages: &mut Vec<Json>) -> Result<(), TokenizeError> {
+    let mut images = Vec::new();
     let text: Arc<str> = match block.get("content") {
         None | Some(Json::Null) => "".into(),
         Some(Json::Text(text)) => Arc::clone(text),
@@ -145,6 +163,7 @@ fn tool_result(block: &Object) -> Result<Json, TokenizeError> {
                 let part = part.as_map().ok_or(TokenizeError::Inexact("a tool result that is not text"))?;
                 match (kind(part), part.get("text")) {
                     ("text", Some(Json::Text(text))) => texts.push(text),
+                    ("image", _) => images.push(image(part)?),
                     _ => return Err(TokenizeError::Inexact("a tool result that is not text")),
                 }
             }
@@ -153,7 +172,11 @@ fn tool_result(block: &Object) -> Result<Json, TokenizeError> {
         Some(_) => return Err(TokenizeError::Invalid("a tool result of the wrong kind")),
     };
     let id = block.get("tool_use_id").and_then(Json::as_text).cloned().unwrap_or_default();
-    Ok(message("tool", [("tool_call_id", Json::Text(id)), ("content", Json::Text(text))]))
+    messages.push(message("tool", [("tool_call_id", Json::Text(id)), ("content", Json::Text(text))]));
+    if !images.is_empty() {
+        messages.push(message("user", [("content", Json::List(images))]));
+    }
+    Ok(())
 }
 
 fn convert_tools(list: &Json) -> Result<Value, TokenizeError> {

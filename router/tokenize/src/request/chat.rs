@@ -6,7 +6,7 @@ use kvasir_core::TokenizeError;
 use minijinja::Value;
 
 use super::messages::FunctionOrder;
-use super::{field, flag, messages, refuse_truncation, tools};
+use super::{field, flag, media, messages, refuse_truncation, tools};
 use crate::json::{Json, Object};
 use crate::template::{self, ChatTemplates, RenderInput, TemplateError};
 
@@ -94,10 +94,22 @@ impl ChatCall {
     /// # Errors
     /// [`TokenizeError::Template`] where the template refuses, and what reading the messages may find.
     pub fn render(self, templates: &ChatTemplates) -> Result<String, TokenizeError> {
+        if self.messages.iter().any(media::is_in) {
+            return Err(TokenizeError::Inexact(media::MEDIA));
+        }
+        self.render_messages(&self.messages, templates)
+    }
+
+    /// The same for messages in place of the call's own. Media in them are not what the engine encodes.
+    pub(super) fn render_messages(
+        &self,
+        messages: &[Json],
+        templates: &ChatTemplates,
+    ) -> Result<String, TokenizeError> {
         let (tools, variables) = self.tools_and_variables()?;
         let template = templates.select(tools.is_some()).map_err(refused)?;
         let mut messages = messages::normalise(
-            &self.messages,
+            messages,
             template.content_format(),
             template.knows_developer(),
             self.function_order,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use kvasir_core::TokenizeError;
 use minijinja::Value;
 
+use super::media::Medium;
 use crate::json::{self, Json, Object, object};
 use crate::template::ContentFormat;
 
@@ -26,9 +27,11 @@ enum Content {
     Parts(Vec<Part>),
 }
 
-/// A part of a content that is text, with what else the client wrote into it.
+/// A part of a content, with what else the client wrote into it.
 #[derive(Debug)]
 struct Part {
+    /// What stands in for the text of anything but text.
+    medium: Option<Medium>,
     text: Arc<str>,
     rest: Vec<(Arc<str>, Value)>,
 }
@@ -69,7 +72,7 @@ impl Message {
     pub fn map_last_text(&mut self, change: impl FnOnce(&str) -> String) -> Option<()> {
         let text = match &mut self.content {
             Content::Text(text) => text,
-            Content::Parts(parts) => &mut parts.last_mut()?.text,
+            Content::Parts(parts) => &mut parts.last_mut().filter(|part| part.medium.is_none())?.text,
         };
         *text = change(text).into();
         Some(())
@@ -79,14 +82,7 @@ impl Message {
     pub fn into_value(self) -> Value {
         let content = match self.content {
             Content::Text(text) => Value::from(text),
-            Content::Parts(parts) => parts
-                .into_iter()
-                .map(|part| {
-                    let known =
-                        [("type".into(), Value::from("text")), ("text".into(), Value::from(part.text))];
-                    object(known.into_iter().chain(part.rest))
-                })
-                .collect(),
+            Content::Parts(parts) => parts.into_iter().map(Part::into_value).collect(),
         };
         object(
             [("role".into(), Value::from(self.role)), ("content".into(), content)]
@@ -96,10 +92,25 @@ impl Message {
     }
 }
 
-/// Normalises all messages.
+impl Part {
+    fn of_text(text: &Arc<str>) -> Self {
+        Self { medium: None, text: Arc::clone(text), rest: Vec::new() }
+    }
+
+    fn into_value(self) -> Value {
+        let known = match self.medium {
+            Some(medium) => vec![("type".into(), Value::from(medium.as_str()))],
+            None => vec![("type".into(), Value::from("text")), ("text".into(), Value::from(self.text))],
+        };
+        object(known.into_iter().chain(self.rest))
+    }
+}
+
+/// Normalises all messages. Media are kept as the template's own kind of parts, or left out where it takes texts only:
+/// what the engine puts there is not known here.
 ///
 /// # Errors
-/// `Invalid` where the engine refuses, `Inexact` where we cannot follow it (images, audio).
+/// `Invalid` where the engine refuses, `Inexact` where we cannot follow it.
 pub fn normalise(
     messages: &[Json],
     format: ContentFormat,
@@ -135,7 +146,8 @@ fn read(
         ContentFormat::Parts if &**role == "tool" => Content::Text(join(parts, "\n")),
         ContentFormat::Parts => Content::Parts(parts),
         ContentFormat::Text => {
-            Content::Text(join(parts.into_iter().filter(|part| !part.text.is_empty()).collect(), "\n"))
+            let is_empty = |part: &Part| part.text.is_empty() || part.medium.is_some();
+            Content::Text(join(parts.into_iter().filter(|part| !is_empty(part)).collect(), "\n"))
         }
     };
     let mut rest: Vec<(Arc<str>, Value)> = Vec::new();
@@ -176,11 +188,10 @@ fn read(
 
 /// The parts of a message's content.
 fn parts_of(message: &Object, role: &str) -> Result<Vec<Part>, TokenizeError> {
-    let one = |text: &Arc<str>| Part { text: Arc::clone(text), rest: Vec::new() };
     match message.get("content") {
         None => Ok(Vec::new()),
         Some(Json::Null) if matches!(role, "assistant" | "function") => Ok(Vec::new()),
-        Some(Json::Text(text)) => Ok(clean(one(text), role).into_iter().collect()),
+        Some(Json::Text(text)) => Ok(clean(Part::of_text(text), role).into_iter().collect()),
         Some(Json::List(parts)) => {
             parts.iter().filter_map(|part| read_part(part, role).transpose()).collect()
         }
@@ -191,19 +202,24 @@ fn parts_of(message: &Object, role: &str) -> Result<Vec<Part>, TokenizeError> {
 /// One part; nothing for a part that is skipped.
 fn read_part(part: &Json, role: &str) -> Result<Option<Part>, TokenizeError> {
     let part = match part {
-        Json::Text(text) => return Ok(clean(Part { text: Arc::clone(text), rest: Vec::new() }, role)),
+        Json::Text(text) => return Ok(clean(Part::of_text(text), role)),
         Json::Map(part) => part,
         _ => return Err(TokenizeError::Invalid("a content part is no object")),
     };
     if super::field(part, "uuid").is_some() {
         return Err(TokenizeError::Inexact("a content part with a uuid"));
     }
+    let unknown = part.iter().filter(|(name, _)| !PART_FIELDS.contains(&&***name));
+    let rest = unknown.map(|(name, value)| (Arc::clone(name), value.to_value())).collect();
+    if let Some(medium) = Medium::of(part) {
+        return Ok(Some(Part { medium: Some(medium), text: "".into(), rest }));
+    }
     let kind = part.get("type").and_then(Json::as_text).map(|kind| &**kind);
     let key = match kind {
         Some("text" | "input_text" | "output_text") => "text",
         Some("refusal") => "refusal",
         Some("thinking") => "thinking",
-        Some(_) => return Err(TokenizeError::Inexact("a content part that is not text")),
+        Some(_) => return Err(TokenizeError::Inexact("a content part of an unknown kind")),
         None => return Err(TokenizeError::Inexact("a content part without its type")),
     };
     let text = match part.get(key) {
@@ -211,9 +227,7 @@ fn read_part(part: &Json, role: &str) -> Result<Option<Part>, TokenizeError> {
         None | Some(Json::Null) => return Ok(None),
         Some(_) => return Err(TokenizeError::Invalid("a text part without text")),
     };
-    let unknown = part.iter().filter(|(name, _)| !PART_FIELDS.contains(&&***name));
-    let rest = unknown.map(|(name, value)| (Arc::clone(name), value.to_value())).collect();
-    let part = Part { text, rest };
+    let part = Part { medium: None, text, rest };
     Ok(if kind == Some("text") { clean(part, role) } else { Some(part) })
 }
 

@@ -24,7 +24,11 @@ const CALL_ID: usize = 9;
 /// The versions of the rules that are known here.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum MistralVersion {
-    /// System texts stand in the last message of the user.
+    /// Instructions marked by text. No tools; system texts stand in the first message of the user.
+    V1,
+    /// Control tokens, and tools whose calls and results are forgotten with the next message of the user.
+    V2,
+    /// Calls and results stay, with ids.
     V3,
     /// System messages of their own, results with their call's id.
     V7,
@@ -38,6 +42,8 @@ impl MistralVersion {
     /// From `version` of the tokenizer's file.
     pub fn of(name: &str) -> Option<Self> {
         match name {
+            "v1" => Some(Self::V1),
+            "v2" => Some(Self::V2),
             "v3" => Some(Self::V3),
             "v7" => Some(Self::V7),
             "v11" => Some(Self::V11),
@@ -65,6 +71,8 @@ struct Turn {
     spoken: bool,
     calls: Vec<Call>,
     call_id: Option<Arc<str>>,
+    /// Which function a result is of, where the client says so.
+    name: Option<Arc<str>>,
     open: bool,
 }
 
@@ -163,8 +171,12 @@ fn read(message: &Json) -> Result<Turn, TokenizeError> {
         }
         _ => None,
     };
+    let name = match super::field(message, "name") {
+        Some(Json::Text(name)) if role == "tool" => Some(Arc::clone(name)),
+        _ => None,
+    };
     let spoken = !silent || matches!(content.first(), Some(Chunk::Thought(_)));
-    Ok(Turn { role, content, spoken, calls, call_id, open: false })
+    Ok(Turn { role, content, spoken, calls, call_id, name, open: false })
 }
 
 fn content_of(message: &Object, role: &str) -> Result<Vec<Chunk>, TokenizeError> {

@@ -66,6 +66,48 @@ fn each_version_has_its_own_order_of_things() {
 }
 
 #[test]
+fn the_first_versions_know_little_of_tools() {
+    assert_eq!(shown(MistralVersion::V1, &round_trip()), Err("invalid"));
+    let forgotten = format!("{{<s>}}{{[INST]}}q{{[/INST]}}a{{</s>}}{TOOLS}{{[INST]}}S\n\nb\n\nc{{[/INST]}}");
+    assert_eq!(shown(MistralVersion::V2, &round_trip()).as_deref(), Ok(&*forgotten));
+    let mut open = round_trip();
+    let messages = open["messages"].as_array_mut().unwrap();
+    messages.truncate(4);
+    messages[3]["name"] = json!("f");
+    let kept = format!(
+        "{{<s>}}{TOOLS}{{[INST]}}S\n\nq{{[/INST]}}{{[TOOL_CALLS]}}[{{\"name\": \"f\", \"arguments\": {{\"ö\": 100000.0}}}}]{{</s>}}\
+         {{[TOOL_RESULTS]}}[{{\"name\": \"f\", \"content\": {{\"r\": [1]}}}}]{{[/TOOL_RESULTS]}}"
+    );
+    assert_eq!(shown(MistralVersion::V2, &open).as_deref(), Ok(&*kept));
+    let again = open["messages"][3].clone();
+    open["messages"].as_array_mut().unwrap().push(again);
+    assert_eq!(shown(MistralVersion::V2, &open), Err("invalid"), "two results");
+    let nameless = json!({"messages": [{"role": "user", "content": "q"}, {"role": "tool", "tool_call_id": "x", "content": "r"}]});
+    assert_eq!(
+        shown(MistralVersion::V2, &nameless).as_deref(),
+        Ok("{<s>}{[INST]}q{[/INST]}{[TOOL_RESULTS]}[{\"name\": null, \"content\": \"r\"}]{[/TOOL_RESULTS]}")
+    );
+}
+
+#[test]
+fn v1_marks_instructions_with_text() {
+    let body = json!({
+        "messages": [
+            {"role": "system", "content": "S"}, {"role": "user", "content": "a"}, {"role": "assistant", "content": "b  "},
+            {"role": "user", "content": "c"},
+        ],
+        "tools": [{"type": "function", "function": {"name": "f"}}],
+    });
+    assert_eq!(
+        shown(MistralVersion::V1, &body).as_deref(),
+        Ok("{<s>}[INST] S\n\na [/INST]b  {</s>}[INST] c [/INST]"),
+        "the system text in the first message, no tools, and blanks stay"
+    );
+    let result = json!({"messages": [{"role": "user", "content": "q"}, {"role": "tool", "tool_call_id": "x", "content": "r"}]});
+    assert_eq!(shown(MistralVersion::V1, &result), Err("invalid"));
+}
+
+#[test]
 fn messages_of_one_role_are_joined_and_the_user_begins() {
     let body = json!({"messages": [
         {"role": "assistant", "content": "x"},

@@ -58,27 +58,40 @@ impl Writer {
         let (turns, system) = self.aggregate(turns)?;
         let users = || turns.iter().enumerate().filter(|(_, turn)| turn.role == "user").map(|(at, _)| at);
         let (first_user, last_user) = (users().next(), users().next_back());
+        if self.version == MistralVersion::V2 {
+            check_results(turns.get(last_user.unwrap_or_default()..).unwrap_or_default())?;
+        }
         let tools_at = if self.version >= MistralVersion::V13 { first_user } else { last_user };
+        let system_at = if self.version == MistralVersion::V1 { first_user } else { last_user };
         for (at, turn) in turns.into_iter().enumerate() {
+            let forgotten = self.version == MistralVersion::V2 && last_user.is_some_and(|last| at < last);
             match turn.role {
                 "user" => {
-                    if let Some(tools) = tools.filter(|_| tools_at == Some(at)) {
-                        self.enclosed("[AVAILABLE_TOOLS]", tools.to_owned(), "[/AVAILABLE_TOOLS]");
-                    }
-                    let mut text = only_text(turn.content)?;
-                    if let Some(system) =
-                        system.as_ref().filter(|text| !text.is_empty() && last_user == Some(at))
-                    {
-                        text = format!("{system}{BLANK_LINE}{text}");
-                    }
-                    self.enclosed("[INST]", text, "[/INST]");
+                    let tools = tools.filter(|_| tools_at == Some(at));
+                    let system = system.as_deref().filter(|text| !text.is_empty() && system_at == Some(at));
+                    self.user(only_text(turn.content)?, system, tools);
                 }
                 "system" => self.enclosed("[SYSTEM_PROMPT]", only_text(turn.content)?, "[/SYSTEM_PROMPT]"),
+                "tool" if forgotten => {}
                 "tool" => self.result(turn)?,
-                _ => self.assistant(turn)?,
+                _ => self.assistant(turn, forgotten)?,
             }
         }
         Ok(self.out)
+    }
+
+    fn user(&mut self, mut text: String, system: Option<&str>, tools: Option<&str>) {
+        if let Some(system) = system {
+            text = format!("{system}{BLANK_LINE}{text}");
+        }
+        if self.version == MistralVersion::V1 {
+            // The marks are text like any other; tools are not spoken of.
+            return self.text(format!("[INST] {text} [/INST]"));
+        }
+        if let Some(tools) = tools {
+            self.enclosed("[AVAILABLE_TOOLS]", tools.to_owned(), "[/AVAILABLE_TOOLS]");
+        }
+        self.enclosed("[INST]", text, "[/INST]");
     }
 
     /// Messages of one role in a row become one, except results and system messages. Before v7 the system texts are
@@ -128,6 +141,7 @@ impl Writer {
                     spoken: false,
                     calls: Vec::new(),
                     call_id: None,
+                    name: None,
                     open: false,
                 },
             );
@@ -135,7 +149,8 @@ impl Writer {
         Ok((out, system))
     }
 
-    fn assistant(&mut self, turn: Turn) -> Result<(), TokenizeError> {
+    /// An answer, or calls; calls that are forgotten leave nothing, not even an end.
+    fn assistant(&mut self, turn: Turn, forgotten: bool) -> Result<(), TokenizeError> {
         if turn.content.is_empty() && turn.calls.is_empty() {
             return Err(TokenizeError::Invalid("the assistant says nothing"));
         }
@@ -146,10 +161,18 @@ impl Writer {
         if !turn.content.is_empty() && !turn.calls.is_empty() && self.version < MistralVersion::V7 {
             return Err(TokenizeError::Invalid("either text or tool calls"));
         }
+        if !turn.calls.is_empty() && self.version == MistralVersion::V1 {
+            return Err(TokenizeError::Invalid("tools before v2"));
+        }
+        if !turn.calls.is_empty() && forgotten {
+            return Ok(());
+        }
         for chunk in turn.content {
             match chunk {
-                // Only an answer that is one text loses its trailing blanks.
-                Chunk::Text(text) if !thinks => self.text(text.trim_end_matches(' ').to_owned()),
+                // Only an answer that is one text loses its trailing blanks, and not in v1.
+                Chunk::Text(text) if !thinks && self.version > MistralVersion::V1 => {
+                    self.text(text.trim_end_matches(' ').to_owned())
+                }
                 Chunk::Text(text) => self.text(text),
                 Chunk::Thought(text) => self.enclosed("[THINK]", text.to_string(), "[/THINK]"),
             }
@@ -165,8 +188,9 @@ impl Writer {
 
     fn calls(&mut self, calls: &[Call]) {
         if self.version < MistralVersion::V11 {
+            let with_id = self.version >= MistralVersion::V3;
             let list = calls.iter().map(|call| {
-                let id = (&*call.id != "null" && !call.id.is_empty())
+                let id = (with_id && &*call.id != "null" && !call.id.is_empty())
                     .then(|| ("id".into(), Value::from(Arc::clone(&call.id))));
                 let fields = [
                     ("name".into(), Value::from(Arc::clone(&call.name))),
@@ -192,9 +216,19 @@ impl Writer {
     fn result(&mut self, turn: Turn) -> Result<(), TokenizeError> {
         let text = only_text(turn.content)?;
         let id = turn.call_id.unwrap_or_default();
+        let parsed =
+            |text: &str| if text.is_empty() { Ok(Json::Map(Object::new())) } else { parse_result(text) };
         match self.version {
+            MistralVersion::V1 => return Err(TokenizeError::Invalid("tools before v2")),
+            MistralVersion::V2 => {
+                let content = parsed(&text)?;
+                let name = turn.name.map_or(Value::from(()), Value::from);
+                let result = object([("name".into(), name), ("content".into(), content.to_value())]);
+                let list = template::to_json_text(&Value::from(vec![result]));
+                self.enclosed("[TOOL_RESULTS]", list, "[/TOOL_RESULTS]");
+            }
             MistralVersion::V3 => {
-                let content = if text.is_empty() { Json::Map(Object::new()) } else { parse_result(&text)? };
+                let content = parsed(&text)?;
                 let result =
                     object([("content".into(), content.to_value()), ("call_id".into(), Value::from(id))]);
                 self.enclosed("[TOOL_RESULTS]", template::to_json_text(&result), "[/TOOL_RESULTS]");
@@ -224,6 +258,23 @@ impl Writer {
             self.out.push(Segment::Text(text));
         }
     }
+}
+
+/// v2 has no place for more than one result of a turn with calls.
+fn check_results(turns: &[Turn]) -> Result<(), TokenizeError> {
+    let (mut called, mut results) = (false, 0);
+    for turn in turns {
+        if turn.role == "tool" {
+            results += usize::from(called);
+            if results > 1 {
+                return Err(TokenizeError::Invalid("several results in v2"));
+            }
+        } else {
+            called = turn.role == "assistant" && !turn.calls.is_empty();
+            results = 0;
+        }
+    }
+    Ok(())
 }
 
 /// Results in the order of their calls, others behind them.
