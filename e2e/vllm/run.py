@@ -17,6 +17,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import agents
+
 MODEL = "test-model"
 BLOCK = 32
 ENGINE_START_S = 600
@@ -376,6 +378,7 @@ def main():
         tokens_agree(args, report, engines[1])
         wrong_tokenizer(args, report, engines)
         engine_restart(args, report, engines, local)
+        agents.run(args, report, engines, local, (MODEL, Router, chat, text))
         small_buffer(args, report, engines, local)
         for engine in engines:
             engine.stop()

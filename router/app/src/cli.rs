@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use kvasir_agent::AgentArgs;
 use kvasir_mock_engine::MockEngineArgs;
 use kvasir_probe::ProbeArgs;
 use kvasir_settings::flags::RouterArgs;
@@ -29,6 +30,8 @@ pub struct Cli {
 pub enum Command {
     /// Route inference traffic over engines by live KV cache
     Router(Box<RouterArgs>),
+    /// Publish what engines hold in their KV caches, so that all routers share one view through Redis
+    Agent(Box<AgentArgs>),
     /// Serve token ids of many models over HTTP, from this process or from `vllm launch render` children
     Tokenizer(Box<TokenizerArgs>),
     /// Show what KV-aware routing does: simulated engines, one workload, three routers, one table
@@ -74,6 +77,8 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
     };
     let ran = match cli.command {
         Command::Router(args) => crate::router::run(*args),
+        Command::Agent(args) => crate::router::on_runtime(0, |stop| kvasir_agent::run(*args, stop))
+            .map(|()| ExitCode::SUCCESS),
         Command::Tokenizer(args) => {
             crate::router::on_runtime(0, |stop| kvasir_tokenizer_service::run(*args, stop))
                 .map(|()| ExitCode::SUCCESS)

@@ -69,6 +69,14 @@ fn describe(found: &Learned) -> String {
 
 /// What is known of the cache, and what would make it better.
 fn sentence(found: &Learned, owner: Option<&OwnerStats>) -> String {
+    if let Some(owner) = owner.filter(|owner| owner.mirrored) {
+        return format!(
+            "cache: {}, {} blocks known ({})",
+            owner.completeness.as_str(),
+            owner.blocks,
+            owner.source
+        );
+    }
     let Some(source) = found.sources.first() else {
         let answered = found.discovery.as_ref().is_some_and(|discovery| !discovery.served_models.is_empty());
         if !answered {

@@ -9,7 +9,7 @@ use kvasir_core::{
     Address, BlockIndex, Clock, DataProducer, EndpointDirectory, EndpointId, EngineKind, Needs,
     PlacementObserver, Role, Scorer, SideClient, SystemClock, Tokenizer,
 };
-use kvasir_gateway::{ByteBudget, Connections, Counted, DecisionRing, Gateway, Readiness};
+use kvasir_gateway::{ByteBudget, Connections, Coordination, Counted, DecisionRing, Gateway, Readiness};
 use kvasir_kvcache::placements::DEFAULT_LIFETIME;
 use kvasir_kvcache::{Index, Placements};
 use kvasir_plugins::{Built, Parts};
@@ -20,6 +20,8 @@ use kvasir_state::{Plan, PlanEndpoint, PlanModel, ResponseMemory, RetryBudget, S
 use kvasir_telemetry::{AccessLogger, Metrics};
 use kvasir_tokenize::{Chain, ModelTokens};
 use kvasir_upstream::{HyperSideClient, SideClientOptions};
+
+use crate::sharing::Store;
 
 /// Stored responses remembered, and for how long.
 const RESPONSES: (usize, Duration) = (65_536, Duration::from_secs(24 * 3600));
@@ -32,6 +34,8 @@ pub struct House {
     pub client: Arc<HyperSideClient>,
     /// Time.
     pub clock: Arc<dyn Clock>,
+    /// The Redis that is shared with other replicas.
+    pub store: Option<Store>,
 }
 
 impl std::fmt::Debug for House {
@@ -76,8 +80,9 @@ pub fn build(settings: &Settings, furniture: Furniture) -> anyhow::Result<House>
         Arc::clone(&state) as Arc<dyn EndpointDirectory>,
         Arc::clone(&clock),
     ));
+    let store = Store::prepare(settings)?;
     let (scheduler, prefix_cache_entries) =
-        scheduler(settings, furniture, &index, &tokens, &metrics, &clock)?;
+        scheduler(settings, furniture, store.as_ref(), &index, &tokens, &metrics, &clock)?;
     let access_log = match &settings.access_log {
         log if log.enabled => Some(
             AccessLogger::start(&log.output, log.json, metrics.log_dropped.clone())
@@ -101,15 +106,17 @@ pub fn build(settings: &Settings, furniture: Furniture) -> anyhow::Result<House>
         responses: ResponseMemory::new(RESPONSES.0, RESPONSES.1),
         retry_budget: RetryBudget::new(settings.limits.retry_budget),
         buffers: ByteBudget::new(settings.limits.max_buffered_bytes),
+        coordination: Coordination::default(),
         readiness: Arc::new(Readiness::default()),
         clock: Arc::clone(&clock),
     });
-    Ok(House { gateway, client, clock })
+    Ok(House { gateway, client, clock, store })
 }
 
 fn scheduler(
     settings: &Settings,
     furniture: Furniture,
+    store: Option<&Store>,
     index: &Arc<Index>,
     tokens: &Arc<Chain>,
     metrics: &Arc<Metrics>,
@@ -121,8 +128,12 @@ fn scheduler(
         meter: Arc::clone(metrics) as Arc<dyn ScheduleMeter>,
         seed: rand::random(),
     };
+    let built = match store {
+        Some(store) => kvasir_plugins::build_with_store(&settings.scheduler, parts, store.for_plugins()),
+        None => kvasir_plugins::build(&settings.scheduler, parts),
+    };
     let Built { filters, scorers, picker, mut producers, mut observers, prefix_cache } =
-        kvasir_plugins::build(&settings.scheduler, parts).context("the scheduler's plugins")?;
+        built.context("the scheduler's plugins")?;
     producers.extend(furniture.producers);
     let scorers = furniture.scorers.unwrap_or(scorers);
     let cache_aware = scorers.iter().any(|(scorer, _)| scorer.needs().contains(Needs::PREFIX_HITS));
@@ -192,5 +203,6 @@ fn tokens_of(settings: &Settings, model: &ModelSettings) -> ModelTokens {
         service_url: args.tokenizer_service.enabled.then(|| args.tokenizer_service.endpoint.clone()),
         vllm_port: args.vllm_tokenizer_port,
         sglang_port: args.sglang_tokenizer_port,
+        deadline: args.deadline,
     }
 }

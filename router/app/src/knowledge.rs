@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::findings;
 use crate::house::House;
+use crate::sharing::Sharing;
 
 /// For one question to an engine.
 const ASK: Duration = Duration::from_secs(2);
@@ -33,6 +34,9 @@ const FIRST_KNOWLEDGE: Duration = Duration::from_secs(5);
 
 /// How often that is looked at.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// How often it is looked whether an engine that nobody publishes any more can be followed directly.
+const FALL_BACK: Duration = Duration::from_secs(5);
 
 /// Writes scrapes into the registry, and capacities into the index.
 #[derive(Debug)]
@@ -70,7 +74,12 @@ impl SampleSink for Sampler {
 }
 
 /// Starts everything that learns. Ends with `stop`.
-pub fn start(house: &House, settings: &Settings, stop: &CancellationToken) -> Learning {
+pub fn start(
+    house: &House,
+    settings: &Settings,
+    sharing: &Arc<Sharing>,
+    stop: &CancellationToken,
+) -> Learning {
     let gateway = &house.gateway;
     let sink = Arc::new(Sampler { state: Arc::clone(&gateway.state), index: Arc::clone(&gateway.index) });
     let state = Arc::clone(&gateway.state);
@@ -111,6 +120,7 @@ pub fn start(house: &House, settings: &Settings, stop: &CancellationToken) -> Le
                 ranks,
                 engine: model.engine,
                 follows,
+                sharing: Arc::clone(sharing),
                 stop: stop.clone(),
             };
             watchers.spawn(site.learn());
@@ -181,11 +191,13 @@ struct Site {
     engine: EngineKind,
     /// Whether any scorer asks who holds what.
     follows: bool,
+    sharing: Arc<Sharing>,
     stop: CancellationToken,
 }
 
 impl Site {
-    /// Starts following configured sources at once; else asks the engine until it answers.
+    /// Starts following configured sources at once. Else what is published in Redis is taken from there, and only where
+    /// nothing is, the engine is asked for its sources, until it answers.
     async fn learn(self) -> Learned {
         let url = self.endpoint.address.url();
         if !self.endpoint.kv_events.is_empty() {
@@ -194,7 +206,13 @@ impl Site {
             let discovery = self.ask_once().await;
             return Learned { url, discovery, sources, ranks: self.ranks };
         }
+        self.sharing.first_sync().await;
         let discovery = self.ask_once().await;
+        if self.is_published() {
+            let learned = Learned { url, discovery, sources: Vec::new(), ranks: self.ranks.clone() };
+            tokio::spawn(self.fall_back());
+            return learned;
+        }
         let answered = discovery.as_ref().is_some_and(answered);
         let sources = discovery.as_ref().map_or_else(Vec::new, |found| self.sources_in(found));
         self.follow(&sources);
@@ -203,6 +221,33 @@ impl Site {
             tokio::spawn(self.keep_asking());
         }
         learned
+    }
+
+    fn is_published(&self) -> bool {
+        self.sharing.publishes(self.ranks.iter().map(|endpoint| &endpoint.id))
+    }
+
+    /// For an engine whose agent may end: when nobody publishes it any more, and it names its own sources, it is followed
+    /// directly from then on.
+    async fn fall_back(self) {
+        let mut missing = false;
+        loop {
+            tokio::select! {
+                () = self.stop.cancelled() => return,
+                () = tokio::time::sleep(FALL_BACK) => {}
+            }
+            // Twice in a row: an agent that is started again takes its owner up at once.
+            if !std::mem::replace(&mut missing, !self.is_published()) || !missing {
+                continue;
+            }
+            let Some(found) = self.ask_once().await else { return };
+            let sources = self.sources_in(&found);
+            if !sources.is_empty() {
+                tracing::info!(url = %self.endpoint.address.url(), "nobody publishes this engine any more; its events are followed");
+                self.follow(&sources);
+                return;
+            }
+        }
     }
 
     async fn ask_once(&self) -> Option<Discovery> {
@@ -261,6 +306,7 @@ impl Site {
                 continue;
             };
             let index = Arc::clone(&self.gateway.index);
+            self.sharing.direct().add(endpoint.slot);
             // Registered anew with the source's name: nothing is known yet that could be lost.
             if let Err(error) = index.register(endpoint.slot, &endpoint.model, source.to_string()) {
                 tracing::warn!(endpoint = %endpoint.id, %error, "the endpoint's events are not followed");

@@ -7,5 +7,6 @@ pub mod findings;
 pub mod house;
 pub mod knowledge;
 pub mod router;
+pub mod sharing;
 pub mod signals;
 pub mod tokens;

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::house::{self, Furniture};
 use crate::knowledge;
+use crate::sharing::Sharing;
 use crate::signals::Signals;
 
 /// Runs work on a runtime of `threads` threads (0: one for each core), stopped by the first signal.
@@ -90,7 +91,8 @@ pub async fn serve(
     let addresses = doors.addresses()?;
     let house = house::build(&settings, furniture)?;
     let learning_stop = CancellationToken::new();
-    let learning = knowledge::start(&house, &settings, &learning_stop);
+    let sharing = Sharing::start(&house, &settings, &learning_stop);
+    let learning = knowledge::start(&house, &settings, &sharing, &learning_stop);
     let gateway = Arc::clone(&house.gateway);
     let grace = Grace { settle: settings.drain_settle, drain: settings.drain_timeout };
     let serving =
@@ -104,6 +106,7 @@ pub async fn serve(
     opened(Running { addresses, gateway });
     let served = serving.await.context("the listeners failed")?;
     learning_stop.cancel();
+    sharing.finished().await;
     if let Some(log) = &house.gateway.access_log {
         log.flush();
     }

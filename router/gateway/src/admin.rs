@@ -25,6 +25,7 @@ const PATHS: &str = "GET  /explain                  the last decisions\n\
                      GET  /debug/endpoints          endpoints with load and health\n\
                      GET  /debug/index              what is known of every endpoint's cache\n\
                      GET  /debug/tokens             how each model is tokenized\n\
+                     GET  /debug/coordination       what is shared with other replicas through Redis\n\
                      POST /endpoints/drain?endpoint=ID|URL     take an endpoint out of service\n\
                      POST /endpoints/undrain?endpoint=ID|URL   put it back\n";
 
@@ -55,6 +56,9 @@ impl Admin {
             (&Method::GET, "/debug/endpoints") => Ok(json_answer(StatusCode::OK, &gateway.state.endpoints())),
             (&Method::GET, "/debug/index") => Ok(json_answer(StatusCode::OK, &owners(gateway))),
             (&Method::GET, "/debug/tokens") => Ok(json_answer(StatusCode::OK, &gateway.tokens.status())),
+            (&Method::GET, "/debug/coordination") => {
+                Ok(json_answer(StatusCode::OK, &gateway.coordination.debug()))
+            }
             (&Method::POST, "/endpoints/drain") => self.drain(&query, true),
             (&Method::POST, "/endpoints/undrain") => self.drain(&query, false),
             (&Method::GET, other) => {

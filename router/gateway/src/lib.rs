@@ -4,8 +4,10 @@
 //! Pingora, and the only one ([`reply`]) that knows statuses and client-facing text.
 
 pub mod admin;
+mod answers;
 mod buffers;
 mod connection;
+pub mod coordination;
 mod dispatch;
 mod dns;
 pub mod explain;
@@ -35,6 +37,7 @@ use kvasir_telemetry::{AccessLogger, Metrics};
 use kvasir_tokenize::Chain;
 
 pub use buffers::ByteBudget;
+pub use coordination::{Coordination, CoordinationView};
 pub use explain::DecisionRing;
 pub use leg::Connections;
 pub use listener::Doors;
@@ -71,6 +74,8 @@ pub struct Gateway {
     pub retry_budget: RetryBudget,
     /// Bytes of bodies held at once.
     pub buffers: ByteBudget,
+    /// What is shared with other replicas.
+    pub coordination: Coordination,
     /// Ready, draining.
     pub readiness: Arc<Readiness>,
     /// Time.

@@ -1,13 +1,11 @@
 //! The path of one request, front to back: read, bind, place, dispatch, relay, settle.
 
-use bytes::Bytes;
-use http::StatusCode;
 use kvasir_core::{ErrorKind, RequestKind, RouterError};
 use pingora_core::protocols::http::ServerSession;
 
 use crate::head::{Entry, classify};
 use crate::settle::Trail;
-use crate::{Gateway, dispatch, models, place, read, relay, reply, resolve};
+use crate::{Gateway, answers, dispatch, place, read, relay, reply, resolve};
 
 /// What becomes of the client's connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,33 +19,11 @@ pub(crate) enum Ending {
 /// Serves one request whose head has been read.
 pub(crate) async fn serve(gateway: &Gateway, session: &mut ServerSession) -> Ending {
     let answered = match classify(session.req_header()) {
-        Entry::Health => plain(session, StatusCode::OK, r#"{"message":"ok"}"#).await,
-        Entry::Ready if gateway.readiness.is_ready() => {
-            plain(session, StatusCode::OK, r#"{"message":"router is ready"}"#).await
-        }
-        Entry::Ready => {
-            plain(session, StatusCode::SERVICE_UNAVAILABLE, r#"{"message":"router is not ready"}"#).await
-        }
-        Entry::Models => reply::send_json(session, StatusCode::OK, models::list(gateway), "").await,
-        Entry::Model(id) => match models::one(gateway, &id) {
-            Some(text) => reply::send_json(session, StatusCode::OK, text, "").await,
-            None => reply::send_error(session, &ErrorKind::ModelNotFound(id).into(), "").await,
-        },
-        Entry::WrongMethod => reply::send_error(session, &ErrorKind::MethodNotAllowed.into(), "").await,
-        Entry::Upgrade => reply::send_error(session, &ErrorKind::UpgradeRequired.into(), "").await,
-        Entry::Unknown => reply::send_error(session, &ErrorKind::NoSuchPath.into(), "").await,
         Entry::StoredResponse(id) => return infer(gateway, session, RequestKind::Responses, Some(&id)).await,
         Entry::Inference(kind) => return infer(gateway, session, kind, None).await,
+        other => answers::send(gateway, session, other).await,
     };
     if answered.is_ok() { Ending::Whole } else { Ending::Cut }
-}
-
-async fn plain(
-    session: &mut ServerSession,
-    status: StatusCode,
-    text: &'static str,
-) -> pingora_core::Result<()> {
-    reply::send_json(session, status, Bytes::from_static(text.as_bytes()), "").await
 }
 
 /// Walks an inference request through the house and settles it, however it ended.

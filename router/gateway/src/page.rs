@@ -45,6 +45,7 @@ pub fn render(gateway: &Gateway) -> String {
         model.sources.iter().map(|s| (vec![model.model.as_str(), s.source.as_str(), s.proof.as_str()], 1.0))
     });
     page.family(&names::TOKENIZER_STATE, states);
+    gateway.coordination.add_to(&mut page);
     page.finish()
 }
 
@@ -59,8 +60,8 @@ fn endpoints(gateway: &Gateway, page: &mut Page) {
             .collect::<Vec<_>>();
         page.family(family, series);
     };
-    family(&names::ENDPOINT_IN_FLIGHT, &|status| Some(f64::from(status.load.in_flight)));
-    family(&names::ENDPOINT_PREFILL, &|status| Some(status.load.prefill_tokens as f64));
+    family(&names::ENDPOINT_IN_FLIGHT, &|status| Some(f64::from(status.own.in_flight)));
+    family(&names::ENDPOINT_PREFILL, &|status| Some(status.own.prefill_tokens as f64));
     family(&names::ENDPOINT_UP, &|status| Some(f64::from(u8::from(status.available))));
     family(&names::ENDPOINT_WAITING, &|status| status.load.sample.map(|sample| f64::from(sample.waiting)));
     family(&names::ENDPOINT_KV, &|status| status.load.sample.map(|sample| sample.kv_usage));

@@ -184,13 +184,141 @@ families! {
     /// Tokenizer state.
     TOKENIZER_STATE = "kvasir_tokenizer_state", Gauge, &["model", "source", "state"], &[],
         "1 for the state of a model's token source against the engine's own counts: exact, unverified, differs.";
+    /// Redis: connected.
+    REDIS_CONNECTED = "kvasir_redis_connected", Gauge, &[], &[],
+        "1 while commands can be sent to the Redis that is shared with other replicas.";
+    /// Redis: reconnects.
+    REDIS_RECONNECTS = "kvasir_redis_reconnects_total", Counter, &[], &[], "Connections to Redis made after the first one.";
+    /// Coordination: mode.
+    COORDINATION_MODE = "kvasir_coordination_mode", Gauge, &["mode"], &[],
+        "1 for where blocks are looked up: mirror (the index in memory) or query (kthena's layout in Redis, for each request).";
+    /// Mirror: contact.
+    MIRROR_CONTACT_AGE = "kvasir_mirror_last_contact_seconds", Gauge, &[], &[],
+        "Seconds since every stream of the mirror was reached; absent before the first time.";
+    /// Mirror: emptied.
+    MIRROR_EMPTIED = "kvasir_mirror_store_emptied_total", Counter, &[], &[],
+        "Times a stream's store was found to be new or emptied.";
+    /// Mirror: malformed.
+    MIRROR_MALFORMED = "kvasir_mirror_malformed_total", Counter, &[], &[], "Entries and names in Redis that could not be read.";
+    /// Mirror: owners.
+    MIRROR_OWNER_STATE = "kvasir_mirror_owner_state", Gauge, &["owner", "state"], &[],
+        "1 for the state of a published owner: synced, resyncing, unwanted, other_schema, unreadable, lapsed.";
+    /// Mirror: leases.
+    MIRROR_LEASE = "kvasir_mirror_lease_left_seconds", Gauge, &["owner"], &[],
+        "Seconds until a published owner's lease ends, by the server's clock.";
+    /// Mirror: lag.
+    MIRROR_LAG = "kvasir_mirror_lag_seconds", Gauge, &["owner"], &[],
+        "Seconds that an owner's last change took from Redis to the index.";
+    /// Mirror: loads.
+    MIRROR_LOADS = "kvasir_mirror_loads_total", Counter, &["owner"], &[], "Times an owner's whole content was loaded.";
+    /// Mirror: gaps.
+    MIRROR_GAPS = "kvasir_mirror_gaps_total", Counter, &["owner"], &[],
+        "Times a change of an owner was missing, so that its content was loaded anew.";
+    /// Query: lookups.
+    QUERY_LOOKUPS = "kvasir_query_lookups_total", Counter, &["result"], &[],
+        "Lookups in kthena's layout: hit, miss, unreachable, timeout, refused, skipped (left alone after failures).";
+    /// Query: breaker.
+    QUERY_BREAKER = "kvasir_query_breaker_state", Gauge, &["state"], &[],
+        "1 for the state of the breaker before lookups: closed, open, half_open.";
+    /// Load: peers.
+    LOAD_PEERS = "kvasir_load_peers", Gauge, &[], &[], "Other replicas whose load in flight is known.";
+
+    /// Agent: engine.
+    AGENT_ENGINE_UP = "kvasir_agent_engine_up", Gauge, &["pod"], &[],
+        "1 while an engine answers the agent over HTTP.";
+    /// Agent: link.
+    AGENT_LINK = "kvasir_agent_link", Gauge, &["owner", "state"], &[],
+        "1 for the state of the connection to a rank's events: none, connecting, replaying, following.";
+    /// Agent: blocks.
+    AGENT_BLOCKS = "kvasir_agent_blocks", Gauge, &["model", "owner", "completeness"], &[],
+        "Blocks that a rank holds in GPU memory; the label says exact, partial or approximate.";
+    /// Agent: sequence.
+    AGENT_LAST_SEQUENCE = "kvasir_agent_last_sequence", Gauge, &["owner"], &[],
+        "Number of the last batch of events that was applied.";
+    /// Agent: age.
+    AGENT_EVENT_AGE = "kvasir_agent_event_age_seconds", Gauge, &["owner"], &[],
+        "Seconds since the last batch of events was applied; grows while an engine is idle.";
+    /// Agent: gaps.
+    AGENT_GAPS = "kvasir_agent_gaps_total", Counter, &["owner"], &[], "Gaps seen in a rank's events.";
+    /// Agent: repairs.
+    AGENT_REPAIRS = "kvasir_agent_repairs_total", Counter, &["owner"], &[], "Gaps repaired by replay.";
+    /// Agent: resets.
+    AGENT_RESETS = "kvasir_agent_resets_total", Counter, &["owner"], &[],
+        "Times a rank's blocks were dropped: engine restart, sleep, or an unrepaired gap.";
+    /// Agent: failed replays.
+    AGENT_FAILED_REPLAYS = "kvasir_agent_failed_replays_total", Counter, &["owner"], &[],
+        "Replays of past events that failed.";
+    /// Agent: unreadable.
+    AGENT_DECODE_FAILURES = "kvasir_agent_decode_failures_total", Counter, &["owner"], &[],
+        "Events that could not be decoded, and messages that are no events.";
+    /// Agent: block size.
+    AGENT_BLOCK_SIZE = "kvasir_agent_block_size_tokens", Gauge, &["owner"], &[], "Tokens in a block, once known.";
+    /// Agent: conflicting block sizes.
+    AGENT_BLOCK_SIZE_CONFLICT = "kvasir_agent_block_size_conflict", Gauge, &["owner"], &[],
+        "1 while an engine's metrics and its events tell different block sizes; the events are believed.";
+    /// Agent: resumed.
+    AGENT_RESUME = "kvasir_agent_resume", Gauge, &["owner", "state"], &[],
+        "1 for what became of the state saved by an earlier agent: none, unproven, taken, dropped.";
+    /// Agent: saves.
+    AGENT_RESUME_SAVES = "kvasir_agent_resume_saves_total", Counter, &["owner"], &[],
+        "Times the state that a restarted agent resumes from was handed to Redis.";
+    /// Agent: size of the saved state.
+    AGENT_RESUME_BYTES = "kvasir_agent_resume_bytes", Gauge, &["owner"], &[], "Bytes of the last state saved.";
+    /// Agent: publisher.
+    AGENT_PUBLISHER = "kvasir_agent_publisher_state", Gauge, &["owner", "state"], &[],
+        "1 for what the publisher is about: asking, standing_by, other_schema, publishing, following, released.";
+    /// Agent: lag.
+    AGENT_PUBLISH_LAG = "kvasir_agent_publish_lag_seconds", Gauge, &["owner"], &[],
+        "Seconds that the oldest change waits for Redis to confirm it; 0 without any.";
+    /// Agent: published blocks.
+    AGENT_PUBLISHED_BLOCKS = "kvasir_agent_published_blocks", Gauge, &["owner"], &[], "Blocks published, each once.";
+    /// Agent: published changes.
+    AGENT_PUBLISHED_SEQUENCE = "kvasir_agent_published_sequence", Gauge, &["owner"], &[],
+        "Number of the last delta that Redis has, within the epoch.";
+    /// Agent: lease.
+    AGENT_LEASE = "kvasir_agent_lease_seconds", Gauge, &["owner"], &[], "Seconds that the lease still lasts at least.";
+    /// Agent: snapshots.
+    AGENT_SNAPSHOTS = "kvasir_agent_snapshots_total", Counter, &["owner"], &[],
+        "Times an owner was published as a whole.";
+    /// Agent: losses.
+    AGENT_LOSSES = "kvasir_agent_losses_total", Counter, &["owner"], &[],
+        "Times Redis had not what was left there: emptied, replaced, or rolled back by a failover.";
+    /// Agent: fenced.
+    AGENT_FENCED = "kvasir_agent_fenced_total", Counter, &["owner"], &[], "Times another agent took an owner over.";
+    /// Agent: overflows.
+    AGENT_OVERFLOWS = "kvasir_agent_overflows_total", Counter, &["owner"], &[],
+        "Times more changed than is kept between two publications, so that the whole was published.";
+    /// Agent: failures.
+    AGENT_PUBLISH_FAILURES = "kvasir_agent_publish_failures_total", Counter, &["owner"], &[],
+        "Requests to Redis that failed; each is tried again.";
+    /// Agent: Redis.
+    AGENT_REDIS_UP = "kvasir_agent_redis_up", Gauge, &[], &[], "1 while the agent is connected to Redis.";
+    /// Agent: reconnects.
+    AGENT_REDIS_RECONNECTS = "kvasir_agent_redis_reconnects_total", Counter, &[], &[],
+        "Connections to Redis made after the first one.";
+    /// Agent: kthena's keys.
+    AGENT_KTHENA_KEYS = "kvasir_agent_kthena_keys", Gauge, &["pod", "model"], &[],
+        "Blocks that a pod owns in kthena's layout, each content once.";
+    /// Agent: kthena's unknown removals.
+    AGENT_KTHENA_UNKNOWN = "kvasir_agent_kthena_unknown_removals_total", Counter, &["pod", "model"], &[],
+        "Removals of blocks that the agent had not seen stored.";
+    /// Agent: kthena's failures.
+    AGENT_KTHENA_FAILURES = "kvasir_agent_kthena_failures_total", Counter, &["pod", "model"], &[],
+        "Writes of kthena's layout that failed; each is tried again.";
+    /// Agent: kthena's backlog.
+    AGENT_KTHENA_PENDING = "kvasir_agent_kthena_pending", Gauge, &["pod", "model"], &[],
+        "Entries of kthena's layout that Redis does not have as they should be.";
+    /// Agent: kthena's stale entries.
+    AGENT_KTHENA_STALE = "kvasir_agent_kthena_stale_removed_total", Counter, &["pod", "model"], &[],
+        "Entries of a pod that were left by an earlier life, and removed.";
 }
 
 /// The reference page of all metrics, in Markdown.
 pub fn reference_page() -> String {
     let mut page = String::from(
         "# Metrics\n\nMade from `router/telemetry/src/names.rs`; a test compares the two. Served at `/metrics` of \
-         `--metrics-listen`, Prometheus text format.\n\n| name | kind | labels | meaning |\n|---|---|---|---|\n",
+         `--metrics-listen`, Prometheus text format; those that begin with `kvasir_agent_` at `/metrics` of \
+         [`kvasir agent`](guides/agent.md).\n\n| name | kind | labels | meaning |\n|---|---|---|---|\n",
     );
     for family in ALL {
         let labels = family.labels.join(", ");

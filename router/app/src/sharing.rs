@@ -1,0 +1,154 @@
+//! What the router shares with other replicas through Redis: the view of caches, and the load in flight.
+
+mod mode;
+mod sink;
+mod view;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kvasir_coordination::kthena::{Garbage, GarbageOptions};
+use kvasir_coordination::load::{LoadExchange, LoadOptions};
+use kvasir_coordination::{
+    BreakerLimits, KthenaLookup, LookupOptions, Mirror, MirrorOptions, Redis, RedisSetupError,
+};
+use kvasir_core::{BlockLookup, Clock, EndpointId, LoadBoard, MirrorSink, Needs};
+use kvasir_plugins::{HitSource, StoreLookup};
+use kvasir_settings::{CoordinationMode, Settings, SharedLoadMode};
+use kvasir_state::State;
+use tokio_util::sync::CancellationToken;
+
+use crate::house::House;
+pub use sink::Direct;
+use sink::Sink;
+use view::View;
+
+/// How long the start waits for what is published to be loaded. Redis must not keep the router from serving.
+const FIRST_SYNC: Duration = Duration::from_secs(3);
+
+/// A way to Redis, and the lookup over it. No I/O before the router serves.
+pub struct Store {
+    /// The connection.
+    pub redis: Redis,
+    /// Where it is, without secrets.
+    pub name: String,
+    /// Asks kthena's layout.
+    pub lookup: KthenaLookup,
+    /// Whether requests ask it, or the index.
+    pub source: Arc<HitSource>,
+}
+
+impl Store {
+    /// Prepares what the settings name; `None` without a Redis.
+    ///
+    /// # Errors
+    /// A certificate or key file that cannot be used.
+    pub fn prepare(settings: &Settings) -> Result<Option<Self>, RedisSetupError> {
+        let Some(redis_settings) = &settings.redis else { return Ok(None) };
+        let redis = Redis::new(redis_settings.clone())?;
+        let options = LookupOptions {
+            budget: settings.scheduler.args.kvcache_aware.query_budget,
+            breaker: BreakerLimits::default(),
+        };
+        let lookup = KthenaLookup::new(redis.clone(), options);
+        let mode = settings.coordination.unwrap_or(CoordinationMode::Mirror);
+        Ok(Some(Self { redis, name: redis_settings.to_string(), lookup, source: Arc::new(HitSource::new(mode)) }))
+    }
+
+    /// What the plugins need of it.
+    pub fn for_plugins(&self) -> StoreLookup {
+        StoreLookup {
+            lookup: Arc::new(self.lookup.clone()) as Arc<dyn BlockLookup>,
+            source: Arc::clone(&self.source),
+        }
+    }
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("name", &self.name).field("mode", &self.source.mode()).finish_non_exhaustive()
+    }
+}
+
+/// Everything that runs over Redis.
+pub struct Sharing {
+    mirror: Option<Arc<Mirror>>,
+    load: Option<LoadExchange>,
+    direct: Arc<Direct>,
+}
+
+impl std::fmt::Debug for Sharing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sharing").field("mirror", &self.mirror).finish_non_exhaustive()
+    }
+}
+
+impl Sharing {
+    /// Starts what the settings ask for; must be called inside a runtime. Without a Redis nothing runs.
+    pub fn start(house: &House, settings: &Settings, stop: &CancellationToken) -> Arc<Self> {
+        let direct = Arc::new(Direct::default());
+        let Some(store) = &house.store else {
+            return Arc::new(Self { mirror: None, load: None, direct });
+        };
+        let gateway = &house.gateway;
+        let clock = Arc::clone(&house.clock);
+        let asks_for_prefixes = gateway.scheduler.profile().needs().contains(Needs::PREFIX_HITS);
+        let mirrors = asks_for_prefixes && settings.coordination != Some(CoordinationMode::Query);
+        let mirror = mirrors.then(|| {
+            let sink = Sink::new(house, Arc::clone(&direct), &store.name);
+            let options = MirrorOptions { grace: settings.mirror_grace, ..MirrorOptions::default() };
+            let sink = Arc::new(sink) as Arc<dyn MirrorSink>;
+            Arc::new(Mirror::start(&store.redis, sink, options, Arc::clone(&clock), stop))
+        });
+        let load = load_exchange(store, settings, &gateway.state, &clock, stop);
+        let queries = asks_for_prefixes && settings.coordination != Some(CoordinationMode::Mirror);
+        let garbage = queries
+            .then(|| Garbage::start(store.redis.clone(), GarbageOptions::default(), stop.clone()));
+        if mirrors && queries {
+            tokio::spawn(mode::keep_deciding(store.redis.clone(), Arc::clone(&store.source), stop.clone()));
+        }
+        let view = View::new(store, mirror.clone(), load.clone(), garbage, settings.coordination);
+        gateway.coordination.show(Arc::new(view));
+        Arc::new(Self { mirror, load, direct })
+    }
+
+    /// Waits until what is published is loaded, or for a short time.
+    pub async fn first_sync(&self) {
+        if let Some(mirror) = &self.mirror {
+            let _ = tokio::time::timeout(FIRST_SYNC, mirror.first_sync()).await;
+        }
+    }
+
+    /// Whether all these owners are published in Redis now.
+    pub fn publishes<'a>(&self, mut owners: impl Iterator<Item = &'a EndpointId>) -> bool {
+        self.mirror.as_ref().is_some_and(|mirror| owners.all(|owner| mirror.publishes(owner)))
+    }
+
+
+    /// The owners that are followed directly.
+    pub fn direct(&self) -> &Direct {
+        &self.direct
+    }
+
+    /// Withdraws our part of what is shared; bounded. Called after the stop.
+    pub async fn finished(&self) {
+        if let Some(load) = &self.load {
+            load.finished().await;
+        }
+    }
+}
+
+fn load_exchange(
+    store: &Store,
+    settings: &Settings,
+    state: &Arc<State>,
+    clock: &Arc<dyn Clock>,
+    stop: &CancellationToken,
+) -> Option<LoadExchange> {
+    if settings.shared_load == SharedLoadMode::Off {
+        return None;
+    }
+    let board = Arc::clone(state) as Arc<dyn LoadBoard>;
+    let options = LoadOptions::new(settings.shared_load, settings.replica_name.clone());
+    Some(LoadExchange::start(store.redis.clone(), board, options, Arc::clone(clock), stop.clone()))
+}

@@ -1,0 +1,9 @@
+//! Agents, a real Redis and routers: what one publishes, the others have.
+
+mod faults;
+mod fleet;
+mod following;
+mod laws;
+mod leases;
+mod scale;
+mod shapes;
