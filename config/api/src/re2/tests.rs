@@ -1,0 +1,65 @@
+use proptest::prelude::*;
+use serde::Deserialize;
+
+use super::*;
+
+/// Made by Go 1.26's own `regexp`: the texts tried, then one expression a line with what it finds or why it is refused.
+const GO: &str = include_str!("../../tests/data/re2_go_1_26.jsonl");
+
+#[derive(Deserialize)]
+struct Texts {
+    texts: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Judged {
+    pattern: String,
+    error: Option<String>,
+    found: Vec<String>,
+}
+
+#[test]
+fn expressions_mean_what_they_mean_in_go() {
+    let (first, rows) = GO.split_once('\n').unwrap();
+    let texts: Texts = serde_json::from_str(first).unwrap();
+    let mut wrong = Vec::new();
+    let rows: Vec<Judged> = rows.lines().map(|row| serde_json::from_str(row).unwrap()).collect();
+    assert!(rows.len() > 150, "{}", rows.len());
+    for Judged { pattern, error, found } in rows {
+        match (compile(&pattern), error) {
+            (Ok(regex), None) => {
+                for text in &texts.texts {
+                    if regex.is_match(text) != found.contains(text) {
+                        wrong.push(format!("{pattern} in {text:?}: Go says {}", found.contains(text)));
+                    }
+                }
+            }
+            (Err(ours), Some(gos)) if ours.to_string() == gos => {}
+            (ours, gos) => {
+                wrong.push(format!("{pattern}: {:?} is Go's {gos:?}", ours.map_err(|e| e.to_string())))
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_program_that_would_be_too_large_is_refused() {
+    let error = compile(r"(?:\pL{1000}){1000}").unwrap_err();
+    assert!(error.to_string().starts_with("error parsing regexp: expression too large"), "{error}");
+}
+
+proptest! {
+    /// Whatever users write, the translation neither panics nor makes an error out of plain text.
+    #[test]
+    fn any_text_is_compiled_or_refused(pattern in r"[\\\[\](){}?*+|^$.:<>PQEdwsbpx0-9a-c,&~é-]{0,12}") {
+        let _ = compile(&pattern);
+    }
+
+    #[test]
+    fn quoted_text_finds_itself(text in r"[ -~é\n]{0,16}") {
+        prop_assume!(!text.contains('\\'));
+        let regex = compile(&format!(r"^\Q{text}\E$")).unwrap();
+        prop_assert!(regex.is_match(&text), "{}", regex);
+    }
+}
