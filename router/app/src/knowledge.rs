@@ -35,8 +35,8 @@ const FIRST_KNOWLEDGE: Duration = Duration::from_secs(5);
 /// How often that is looked at.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How often it is looked whether an engine that nobody publishes any more can be followed directly.
-const FALL_BACK: Duration = Duration::from_secs(5);
+/// How often it is looked whether an engine's caches are to be had from Redis or from the engine.
+const CHOOSE: Duration = Duration::from_secs(2);
 
 /// Writes scrapes into the registry, and capacities into the index.
 #[derive(Debug)]
@@ -202,22 +202,23 @@ impl Site {
         let url = self.endpoint.address.url();
         if !self.endpoint.kv_events.is_empty() {
             let sources: Vec<_> = self.endpoint.kv_events.iter().map(source_of).collect();
-            self.follow(&sources);
+            drop(self.follow(&sources));
             let discovery = self.ask_once().await;
             return Learned { url, discovery, sources, ranks: self.ranks };
         }
         self.sharing.first_sync().await;
         let discovery = self.ask_once().await;
-        if self.is_published() {
-            let learned = Learned { url, discovery, sources: Vec::new(), ranks: self.ranks.clone() };
-            tokio::spawn(self.fall_back());
-            return learned;
-        }
         let answered = discovery.as_ref().is_some_and(answered);
-        let sources = discovery.as_ref().map_or_else(Vec::new, |found| self.sources_in(found));
-        self.follow(&sources);
+        let published = self.is_published();
+        let sources = match &discovery {
+            Some(found) if !published => self.sources_in(found),
+            _ => Vec::new(),
+        };
+        let followed = self.follow(&sources);
         let learned = Learned { url, discovery, sources, ranks: self.ranks.clone() };
-        if !answered {
+        if self.sharing.mirrors() && self.follows {
+            tokio::spawn(self.keep_choosing(followed));
+        } else if !answered {
             tokio::spawn(self.keep_asking());
         }
         learned
@@ -227,25 +228,31 @@ impl Site {
         self.sharing.publishes(self.ranks.iter().map(|endpoint| &endpoint.id))
     }
 
-    /// For an engine whose agent may end: when nobody publishes it any more, and it names its own sources, it is followed
-    /// directly from then on.
-    async fn fall_back(self) {
-        let mut missing = false;
+    /// Redis or the engine's own sources, for as long as the router runs: what is published is taken from Redis, and an
+    /// engine that nobody publishes any more, and that names its sources, is followed directly.
+    async fn keep_choosing(self, mut followed: Option<CancellationToken>) {
+        let mut differed = false;
         loop {
             tokio::select! {
                 () = self.stop.cancelled() => return,
-                () = tokio::time::sleep(FALL_BACK) => {}
+                () = tokio::time::sleep(CHOOSE) => {}
             }
+            let published = self.is_published();
             // Twice in a row: an agent that is started again takes its owner up at once.
-            if !std::mem::replace(&mut missing, !self.is_published()) || !missing {
+            let differs = published == followed.is_some();
+            if !std::mem::replace(&mut differed, differs) || !differs {
+                continue;
+            }
+            if let Some(stop) = followed.take_if(|_| published) {
+                stop.cancel();
+                self.ranks.iter().for_each(|endpoint| self.sharing.sources().leave(endpoint.slot));
+                tracing::info!(url = %self.endpoint.address.url(), "an agent publishes this engine; what it holds is taken from Redis");
                 continue;
             }
             let Some(found) = self.ask_once().await else { return };
-            let sources = self.sources_in(&found);
-            if !sources.is_empty() {
-                tracing::info!(url = %self.endpoint.address.url(), "nobody publishes this engine any more; its events are followed");
-                self.follow(&sources);
-                return;
+            followed = self.follow(&self.sources_in(&found));
+            if followed.is_some() {
+                tracing::info!(url = %self.endpoint.address.url(), "nobody publishes this engine; its own events are followed");
             }
         }
     }
@@ -269,7 +276,7 @@ impl Site {
             let Some(found) = self.ask_once().await else { return };
             if answered(&found) {
                 let sources = self.sources_in(&found);
-                self.follow(&sources);
+                drop(self.follow(&sources));
                 let learned = Learned {
                     url: self.endpoint.address.url(),
                     discovery: Some(found),
@@ -291,11 +298,12 @@ impl Site {
         })
     }
 
-    /// Starts one follower for each rank that has a source.
-    fn follow(&self, sources: &[KvEventsSource]) {
-        if !self.follows {
-            return;
+    /// Starts one follower for each rank that has a source; gives what ends them, where there is one.
+    fn follow(&self, sources: &[KvEventsSource]) -> Option<CancellationToken> {
+        if !self.follows || sources.is_empty() {
+            return None;
         }
+        let stop = self.stop.child_token();
         for source in sources {
             let rank = source.rank.unwrap_or(0);
             let Some(endpoint) = self.ranks.iter().find(|endpoint| endpoint.id.rank == rank) else {
@@ -306,14 +314,15 @@ impl Site {
                 continue;
             };
             let index = Arc::clone(&self.gateway.index);
-            self.sharing.direct().add(endpoint.slot);
+            self.sharing.sources().follow(endpoint.slot);
             // Registered anew with the source's name: nothing is known yet that could be lost.
             if let Err(error) = index.register(endpoint.slot, &endpoint.model, source.to_string()) {
                 tracing::warn!(endpoint = %endpoint.id, %error, "the endpoint's events are not followed");
                 continue;
             }
-            drop(follow(index, endpoint.slot, source.clone(), Arc::clone(&self.clock), self.stop.clone()));
+            drop(follow(index, endpoint.slot, source.clone(), Arc::clone(&self.clock), stop.clone()));
         }
+        Some(stop)
     }
 }
 

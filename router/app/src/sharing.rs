@@ -19,7 +19,7 @@ use kvasir_state::State;
 use tokio_util::sync::CancellationToken;
 
 use crate::house::House;
-pub use sink::Direct;
+pub use sink::Sources;
 use sink::Sink;
 use view::View;
 
@@ -74,7 +74,7 @@ impl std::fmt::Debug for Store {
 pub struct Sharing {
     mirror: Option<Arc<Mirror>>,
     load: Option<LoadExchange>,
-    direct: Arc<Direct>,
+    sources: Arc<Sources>,
 }
 
 impl std::fmt::Debug for Sharing {
@@ -86,16 +86,16 @@ impl std::fmt::Debug for Sharing {
 impl Sharing {
     /// Starts what the settings ask for; must be called inside a runtime. Without a Redis nothing runs.
     pub fn start(house: &House, settings: &Settings, stop: &CancellationToken) -> Arc<Self> {
-        let direct = Arc::new(Direct::default());
+        let sources = Arc::new(Sources::default());
         let Some(store) = &house.store else {
-            return Arc::new(Self { mirror: None, load: None, direct });
+            return Arc::new(Self { mirror: None, load: None, sources });
         };
         let gateway = &house.gateway;
         let clock = Arc::clone(&house.clock);
         let asks_for_prefixes = gateway.scheduler.profile().needs().contains(Needs::PREFIX_HITS);
         let mirrors = asks_for_prefixes && settings.coordination != Some(CoordinationMode::Query);
         let mirror = mirrors.then(|| {
-            let sink = Sink::new(house, Arc::clone(&direct), &store.name);
+            let sink = Sink::new(house, Arc::clone(&sources), &store.name);
             let options = MirrorOptions { grace: settings.mirror_grace, ..MirrorOptions::default() };
             let sink = Arc::new(sink) as Arc<dyn MirrorSink>;
             Arc::new(Mirror::start(&store.redis, sink, options, Arc::clone(&clock), stop))
@@ -109,7 +109,7 @@ impl Sharing {
         }
         let view = View::new(store, mirror.clone(), load.clone(), garbage, settings.coordination);
         gateway.coordination.show(Arc::new(view));
-        Arc::new(Self { mirror, load, direct })
+        Arc::new(Self { mirror, load, sources })
     }
 
     /// Waits until what is published is loaded, or for a short time.
@@ -125,9 +125,14 @@ impl Sharing {
     }
 
 
-    /// The owners that are followed directly.
-    pub fn direct(&self) -> &Direct {
-        &self.direct
+    /// Whether owners may come from Redis at all.
+    pub fn mirrors(&self) -> bool {
+        self.mirror.is_some()
+    }
+
+    /// Who is followed directly.
+    pub fn sources(&self) -> &Sources {
+        &self.sources
     }
 
     /// Withdraws our part of what is shared; bounded. Called after the stop.

@@ -142,6 +142,14 @@ pub struct Fleet {
 impl Fleet {
     /// Two engines of this kind. `redis` is where agents and router go.
     pub async fn start(engine: &EngineConfig, redis: RedisSettings) -> Self {
+        let fleet = Self::start_in_the_dark(engine, redis).await;
+        // The engines name their sources too, and are followed directly until their agents publish.
+        until("the caches are known by Redis", || fleet.is_mirrored()).await;
+        fleet
+    }
+
+    /// The same without waiting for anything to be known.
+    pub async fn start_in_the_dark(engine: &EngineConfig, redis: RedisSettings) -> Self {
         let mut engines = Vec::new();
         for _ in 0..2 {
             engines.push(Engine::start(engine.clone()).await.unwrap());
@@ -152,6 +160,11 @@ impl Fleet {
         }
         let router = router(&engines, &redis).await;
         Self { engines, agents, router, redis, seeds: 0 }
+    }
+
+    /// Whether all owners come from Redis.
+    pub fn is_mirrored(&self) -> bool {
+        self.router.gateway.index.stats().iter().all(|stats| stats.mirrored)
     }
 
     /// Sends new prompts to each engine, past the router.

@@ -64,13 +64,15 @@ async fn settle(fleet: &mut Fleet, traffic: Traffic, seen: Option<Duration>, men
 async fn redis_that_starts_after_everybody() {
     let mut redis = TestServer::start().await;
     redis.kill();
-    let mut fleet = Fleet::start(&quick(), redis.settings()).await;
+    let mut fleet = Fleet::start_in_the_dark(&quick(), redis.settings()).await;
     let traffic = Traffic::start(&fleet.router, 4);
     fleet.fill(2).await;
     until("the router says so", || cut_off(&fleet)).await;
     tokio::time::sleep(outage()).await;
     redis.restart().await;
-    settle(&mut fleet, traffic, None, Instant::now(), "Redis absent at the start").await;
+    let mended = Instant::now();
+    until("the caches are known by Redis", || fleet.is_mirrored()).await;
+    settle(&mut fleet, traffic, None, mended, "Redis absent at the start").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,22 +6,42 @@ use std::sync::Arc;
 use kvasir_core::{BlockChange, Completeness, EndpointId, MirrorSink, ModelName, OwnerContent, OwnerSlot};
 use kvasir_kvcache::Index;
 use kvasir_state::State;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 
 use crate::house::House;
 
-/// The owners whose events this router reads itself. They are not taken from Redis.
+/// Where each owner's knowledge comes from, as far as it is not what was placed there.
 #[derive(Debug, Default)]
-pub struct Direct(RwLock<HashSet<OwnerSlot>>);
+pub struct Sources(RwLock<Told>);
 
-impl Direct {
+#[derive(Debug, Default)]
+struct Told {
+    /// Owners whose events this router reads itself. They are not taken from Redis.
+    direct: HashSet<OwnerSlot>,
+    /// Owners that are registered under the name of the Redis.
+    redis: HashSet<OwnerSlot>,
+}
+
+impl Sources {
     /// From now on this one is followed directly.
-    pub fn add(&self, slot: OwnerSlot) {
-        self.0.write().insert(slot);
+    pub fn follow(&self, slot: OwnerSlot) {
+        let mut told = self.0.write();
+        told.direct.insert(slot);
+        told.redis.remove(&slot);
     }
 
-    fn contains(&self, slot: OwnerSlot) -> bool {
-        self.0.read().contains(&slot)
+    /// From now on it is not, and may come from Redis.
+    pub fn leave(&self, slot: OwnerSlot) {
+        self.0.write().direct.remove(&slot);
+    }
+
+    fn is_direct(&self, slot: OwnerSlot) -> bool {
+        self.0.read().direct.contains(&slot)
+    }
+
+    /// Whether the owner comes from Redis for the first time since it was followed.
+    fn begins(&self, slot: OwnerSlot) -> bool {
+        self.0.write().redis.insert(slot)
     }
 }
 
@@ -29,21 +49,18 @@ impl Direct {
 pub(super) struct Sink {
     state: Arc<State>,
     index: Arc<Index>,
-    direct: Arc<Direct>,
+    sources: Arc<Sources>,
     /// What the index shows as the owners' source.
-    source: String,
-    /// Owners that are registered under that source.
-    named: Mutex<HashSet<OwnerSlot>>,
+    name: String,
 }
 
 impl Sink {
-    pub(super) fn new(house: &House, direct: Arc<Direct>, redis: &str) -> Self {
+    pub(super) fn new(house: &House, sources: Arc<Sources>, redis: &str) -> Self {
         Self {
             state: Arc::clone(&house.gateway.state),
             index: Arc::clone(&house.gateway.index),
-            direct,
-            source: format!("Redis at {redis}"),
-            named: Mutex::default(),
+            sources,
+            name: format!("Redis at {redis}"),
         }
     }
 }
@@ -51,13 +68,13 @@ impl Sink {
 impl MirrorSink for Sink {
     fn slot(&self, owner: &EndpointId, model: &ModelName) -> Option<OwnerSlot> {
         let endpoint = self.state.endpoint(owner)?;
-        (endpoint.model == *model && !self.direct.contains(endpoint.slot)).then_some(endpoint.slot)
+        (endpoint.model == *model && !self.sources.is_direct(endpoint.slot)).then_some(endpoint.slot)
     }
 
     fn load(&self, slot: OwnerSlot, content: OwnerContent) {
-        if self.named.lock().insert(slot)
+        if self.sources.begins(slot)
             && let Some(endpoint) = self.state.endpoint_by_slot(slot)
-            && let Err(error) = self.index.register(slot, &endpoint.model, self.source.clone())
+            && let Err(error) = self.index.register(slot, &endpoint.model, self.name.clone())
         {
             tracing::warn!(endpoint = %endpoint.id, %error, "what is published of the endpoint is not taken in");
         }
