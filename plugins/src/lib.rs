@@ -14,5 +14,5 @@ pub mod scorers;
 #[cfg(test)]
 mod testing;
 
-pub use hit_source::HitSource;
+pub use hit_source::{HitPolicy, HitSource};
 pub use registry::{BuildError, Built, Parts, StoreLookup, build, build_with_store};

@@ -51,7 +51,7 @@ pub struct Parts {
 pub struct StoreLookup {
     /// Asks it.
     pub lookup: Arc<dyn BlockLookup>,
-    /// Says whether it or the index is asked now; whoever keeps a copy may change its mind.
+    /// Says whether it or the index is asked, and hears what was noticed.
     pub source: Arc<HitSource>,
 }
 
@@ -122,7 +122,7 @@ pub fn build(settings: &SchedulerSettings, parts: Parts) -> Result<Built, BuildE
     assemble(settings, &parts, None)
 }
 
-/// The same over a store outside the process, which is asked who holds which blocks while its source says so.
+/// The same over a store outside the process, which is asked who holds which blocks as its source says.
 ///
 /// # Errors
 /// As [`build`].

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use kvasir_core::{
     Address, BlockChain, BlockIndex, BlockLookup, BlockQuery, BlockSize, BoxFuture, Candidate, Candidates,
-    CycleState, Endpoint, EndpointId, EngineKind, EngineSample, InferenceRequest, Load, ModelName, OwnerSlot,
-    PrefixHit, Prompt, QueryError, RequestId, RequestKind, Role, ScheduleMeter, Scorer, Scores,
+    Completeness, CycleState, Endpoint, EndpointId, EngineKind, EngineSample, InferenceRequest, Load,
+    ModelName, OwnerSlot, PrefixHit, Prompt, QueryError, RequestId, RequestKind, Role, ScheduleMeter, Scorer,
+    Scores,
 };
 use parking_lot::Mutex;
 
@@ -90,6 +91,8 @@ pub struct Index {
     pub sizes: Vec<u32>,
     /// Tokens held, by owner.
     pub held: std::collections::HashMap<u32, u32>,
+    /// How far each owner is known, by owner.
+    pub known: std::collections::HashMap<u32, Completeness>,
 }
 
 impl BlockIndex for Index {
@@ -100,6 +103,7 @@ impl BlockIndex for Index {
     fn walk(&self, _: &ModelName, _: &[BlockChain], owners: &[OwnerSlot], hits: &mut [PrefixHit]) {
         for (owner, hit) in owners.iter().zip(hits) {
             hit.tokens = self.held.get(&owner.0).copied().unwrap_or_default();
+            hit.completeness = self.known.get(&owner.0).copied();
         }
     }
 }

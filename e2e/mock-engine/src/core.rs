@@ -1,7 +1,7 @@
 //! One start of one engine: its cache, its queue, its books. A restart makes a new one.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
@@ -33,6 +33,7 @@ pub(crate) struct Core {
     pub(crate) vocabulary: Arc<Vocabulary>,
     /// Seconds since 1970.
     pub(crate) started: u64,
+    asleep: AtomicBool,
     outlet: Option<Outlet>,
     next_id: AtomicU64,
     /// Makes ids of two starts differ.
@@ -66,6 +67,7 @@ impl Core {
             metrics: Metrics::default(),
             vocabulary,
             started: unix_seconds() as u64,
+            asleep: AtomicBool::new(false),
             outlet,
             next_id: AtomicU64::new(0),
             id_prefix: (chance >> 32) as u32,
@@ -89,6 +91,23 @@ impl Core {
         if let (Some(outlet), false) = (&self.outlet, events.is_empty()) {
             outlet.send(Batch { at: unix_seconds(), events });
         }
+    }
+
+    /// Gives the cache up without an event, as vLLM does. False, and nothing done, while sequences run.
+    pub(crate) fn sleep(&self) -> bool {
+        let slept = self.state.lock().cache.give_up();
+        if slept {
+            self.asleep.store(true, Ordering::Release);
+        }
+        slept
+    }
+
+    pub(crate) fn wake_up(&self) {
+        self.asleep.store(false, Ordering::Release);
+    }
+
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.asleep.load(Ordering::Acquire)
     }
 
     /// The chained hashes of the full blocks of `tokens`.

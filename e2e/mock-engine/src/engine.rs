@@ -185,6 +185,19 @@ impl Engine {
         self.house.core().is_some_and(|core| core.state.lock().cache.reset())
     }
 
+    /// Falls asleep, as `POST /sleep` does: the cache is given up without an event, and the metrics say so. It must get no
+    /// requests until [`wake_up`](Self::wake_up). False, and nothing done, while sequences run.
+    pub fn sleep(&self) -> bool {
+        self.house.core().is_some_and(|core| core.sleep())
+    }
+
+    /// Is awake again, with an empty cache.
+    pub fn wake_up(&self) {
+        if let Some(core) = self.house.core() {
+            core.wake_up();
+        }
+    }
+
     /// Dies and starts again on the same ports: connections are cut, the cache is empty, events count from 0, and a
     /// random hash root is another one. A fault stays in force.
     pub async fn restart(&self) -> anyhow::Result<()> {

@@ -67,6 +67,16 @@ pub enum Fault {
         #[serde(default)]
         replayable: bool,
     },
+    /// Subscribers get each of the next batches of KV events twice.
+    DuplicateEvents {
+        /// How many batches.
+        batches: u64,
+    },
+    /// Subscribers get the next batches of KV events in pairs, the later one first. Replay has them in order.
+    ReorderEvents {
+        /// How many pairs.
+        pairs: u64,
+    },
     /// vLLM while it shuts down gracefully: new requests get 500, `/health` stays 200, running streams finish.
     Draining,
     /// vLLM with a dead core: new requests get 500, `/health` 503.

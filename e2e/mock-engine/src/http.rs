@@ -28,7 +28,7 @@ use crate::config::EngineConfig;
 use crate::core::Core;
 use crate::engine::House;
 use crate::fault::{Fault, FaultBoard};
-use crate::publisher::{Loss, Outlet};
+use crate::publisher::{Disturbance, Outlet};
 use crate::recorder::{RecordedRequest, Recorder};
 use crate::server::FaultControl;
 use crate::sockets::ConnectionHandle;
@@ -55,10 +55,10 @@ pub(crate) struct Desk {
 }
 
 impl Desk {
-    /// Subscribers do not get the next batches.
-    pub(crate) async fn lose_events(&self, batches: u64, replayable: bool) {
+    /// Subscribers do not get the next batches as they are.
+    pub(crate) async fn disturb_events(&self, disturbance: Disturbance) {
         if let Some(outlet) = &self.outlet {
-            outlet.lose(Loss { batches, replayable }).await;
+            outlet.disturb(disturbance).await;
         }
     }
 

@@ -64,15 +64,25 @@ pub(crate) struct Outlet {
 #[derive(Debug)]
 pub(crate) enum Message {
     Batch(Batch),
-    Lose(Loss),
+    Disturb(Disturbance),
 }
 
-/// Batches that subscribers are not to get.
+/// What becomes of the next batches on their way to subscribers. A new one takes the place of the one before.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Loss {
-    pub(crate) batches: u64,
-    /// Whether replay still has them.
-    pub(crate) replayable: bool,
+pub(crate) enum Disturbance {
+    /// Nothing.
+    #[default]
+    None,
+    /// They are lost.
+    Lose {
+        batches: u64,
+        /// Whether replay still has them.
+        replayable: bool,
+    },
+    /// Each comes twice.
+    Duplicate { batches: u64 },
+    /// The second of each pair comes first.
+    Reorder { pairs: u64 },
 }
 
 impl Outlet {
@@ -90,9 +100,9 @@ impl Outlet {
         }
     }
 
-    /// Loses the batches after those sent so far.
-    pub(crate) async fn lose(&self, loss: Loss) {
-        let _ = self.sender.send(Message::Lose(loss)).await;
+    /// Disturbs the batches after those sent so far.
+    pub(crate) async fn disturb(&self, disturbance: Disturbance) {
+        let _ = self.sender.send(Message::Disturb(disturbance)).await;
     }
 
     /// Batches that got a sequence number in this start.
@@ -136,7 +146,8 @@ impl Publisher {
             topic: Bytes::from(config.topic.clone()),
             buffer: VecDeque::new(),
             capacity: config.replay_buffer,
-            loss: Loss::default(),
+            disturbance: Disturbance::None,
+            held: None,
             next: 0,
             published: Arc::clone(&outlet.published),
         };
@@ -177,7 +188,9 @@ struct Loop {
     topic: Bytes,
     buffer: VecDeque<(u64, Bytes)>,
     capacity: usize,
-    loss: Loss,
+    disturbance: Disturbance,
+    /// The first of a pair that is sent after the second.
+    held: Option<ZmqMessage>,
     next: u64,
     published: Arc<AtomicU64>,
 }
@@ -196,7 +209,7 @@ async fn run(mut state: Loop, mut sockets: Sockets, connect_to: Option<String>, 
             () = stop.cancelled() => break,
             message = sockets.incoming.recv() => match message {
                 Some(message) => {
-                    if let Some(frames) = state.take(message) {
+                    for frames in state.take(message) {
                         let _ = sockets.publisher.send(frames).await;
                     }
                 }
@@ -243,40 +256,62 @@ async fn next_request(replay: &mut Option<RouterSocket>) -> Option<ZmqMessage> {
 }
 
 impl Loop {
-    /// Numbers and remembers a batch; gives the message for the subscribers unless it is to be lost.
-    fn take(&mut self, message: Message) -> Option<ZmqMessage> {
+    /// Numbers and remembers a batch; gives the messages for the subscribers.
+    fn take(&mut self, message: Message) -> Vec<ZmqMessage> {
         let batch = match message {
             Message::Batch(batch) => batch,
-            Message::Lose(loss) => {
-                self.loss = loss;
-                return None;
+            Message::Disturb(disturbance) => {
+                self.disturbance = disturbance;
+                return self.held.take().into_iter().collect();
             }
         };
         let payload = match self.style.encode(&batch) {
             Ok(payload) => payload,
             Err(error) => {
                 tracing::error!(%error, "the mock engine cannot encode its KV events");
-                return None;
+                return Vec::new();
             }
         };
         let sequence = self.next;
         self.next += 1;
-        let lost = self.loss.batches > 0;
-        self.loss.batches = self.loss.batches.saturating_sub(1);
-        if !lost || self.loss.replayable {
+        let forgotten =
+            matches!(self.disturbance, Disturbance::Lose { batches, replayable: false } if batches > 0);
+        if !forgotten {
             self.buffer.push_back((sequence, payload.clone()));
             while self.buffer.len() > self.capacity {
                 self.buffer.pop_front();
             }
         }
         self.published.store(self.next, Ordering::Release);
-        if lost {
-            return None;
-        }
         let mut frames = ZmqMessage::from(self.topic.clone());
         frames.push_back(Bytes::copy_from_slice(&sequence.to_be_bytes()));
         frames.push_back(payload);
-        Some(frames)
+        self.pass_on(frames)
+    }
+
+    /// What subscribers get now that this message is due.
+    fn pass_on(&mut self, frames: ZmqMessage) -> Vec<ZmqMessage> {
+        match &mut self.disturbance {
+            Disturbance::Lose { batches, .. } if *batches > 0 => {
+                *batches -= 1;
+                Vec::new()
+            }
+            Disturbance::Duplicate { batches } if *batches > 0 => {
+                *batches -= 1;
+                vec![frames.clone(), frames]
+            }
+            Disturbance::Reorder { pairs } if *pairs > 0 => match self.held.take() {
+                None => {
+                    self.held = Some(frames);
+                    Vec::new()
+                }
+                Some(first) => {
+                    *pairs -= 1;
+                    vec![frames, first]
+                }
+            },
+            _ => vec![frames],
+        }
     }
 
     /// Answers one replay request: `[identity, "", start]` in, one message for each batch and an end marker out.

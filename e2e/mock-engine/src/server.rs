@@ -16,6 +16,7 @@ use tokio_util::task::TaskTracker;
 use crate::fault::{Fault, FaultBoard, FaultOrder};
 use crate::http::{Desk, answer};
 use crate::port::Port;
+use crate::publisher::Disturbance;
 use crate::sockets::{Connection, ConnectionHandle};
 
 /// What is sent in place of HTTP.
@@ -132,16 +133,18 @@ impl Door {
     async fn apply(&mut self, order: FaultOrder) {
         self.expires = order.lifetime().map(|lifetime| Instant::now() + lifetime);
         let closes = order.fault.closes_connections();
-        let losing = match order.fault {
-            Fault::DropEvents { batches, replayable } => Some((batches, replayable)),
+        let disturbance = match order.fault {
+            Fault::DropEvents { batches, replayable } => Some(Disturbance::Lose { batches, replayable }),
+            Fault::DuplicateEvents { batches } => Some(Disturbance::Duplicate { batches }),
+            Fault::ReorderEvents { pairs } => Some(Disturbance::Reorder { pairs }),
             _ => None,
         };
         self.faults.set(order);
         if let Err(error) = self.open_or_shut() {
             tracing::error!(%error, address = %self.port.address(), "the mock engine cannot listen again");
         }
-        if let Some((batches, replayable)) = losing {
-            self.desk.lose_events(batches, replayable).await;
+        if let Some(disturbance) = disturbance {
+            self.desk.disturb_events(disturbance).await;
         }
         if closes {
             self.open.close_all().await;

@@ -43,7 +43,7 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("pingora-http", &["kvasir-gateway", "kvasir-bench"]),
     ("pingora-proxy", &["kvasir-bench"]),
     ("zeromq", &["kvasir-kvcache", "kvasir-mock-engine"]),
-    ("redis", &["kvasir-coordination"]),
+    ("redis", &["kvasir-coordination", "kvasir-bench"]),
     ("tokenizers", &["kvasir-tokenize"]),
     ("fastokens", &["kvasir-tokenize"]),
     ("minijinja", &["kvasir-tokenize"]),

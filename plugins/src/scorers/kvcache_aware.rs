@@ -7,7 +7,7 @@
 //!
 //! | parameter | default | |
 //! |---|---|---|
-//! | `coordination` | by what is found | `mirror` looks in memory, `query` in Redis, in kthena's layout |
+//! | `coordination` | each owner where it is known | `mirror` looks in memory, `query` in Redis, in kthena's layout |
 //! | `maxBlocksToMatch` | the whole prompt; 128 in Redis | blocks looked at, from the first on |
 //! | `blockSizeToHash` | 16 | tokens in a block in Redis; the index in memory knows the engines' own sizes |
 //! | `queryBudget` | 5ms | longest wait for Redis |
@@ -72,7 +72,8 @@ impl Scorer for KvCacheAware {
         if cycle.skips_cache || cycle.hits.is_empty() {
             return;
         }
-        let window = self.window.blocks(self.source.mode());
+        let kept = pool.kept().filter_map(|(index, _)| cycle.hits.get(index));
+        let window = self.window.blocks(self.source.measured_by(kept));
         let mut best: Option<f64> = None;
         super::fill(pool, out, |index, candidate| {
             let hit = cycle.hits.get(index)?;
@@ -114,11 +115,11 @@ fn full_blocks(cycle: &CycleState, hit: &PrefixHit, candidate: &Candidate) -> Op
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hit_source::HitPolicy;
     use crate::testing::{Heard, cycle, pool_of, sampled, scores_of};
     use kvasir_core::{
         BlockChain, BlockHash, BlockSize, Completeness, EngineSample, Load, NoMeter, TokenSource, Tokenized,
     };
-    use kvasir_settings::CoordinationMode;
 
     fn chain(size: u32, blocks: u64) -> BlockChain {
         BlockChain { block_size: BlockSize::new(size).unwrap(), hashes: (0..blocks).map(BlockHash).collect() }
@@ -194,7 +195,7 @@ mod tests {
             (64, None, 200, [3, 2, 1], [100.0, 66.0, 33.0]),
         ] {
             let args = KvCacheAwareArgs { max_blocks_to_match: max, ..KvCacheAwareArgs::default() };
-            let source = Arc::new(HitSource::new(CoordinationMode::Query));
+            let source = Arc::new(HitSource::new(HitPolicy::Query));
             let scorer = KvCacheAware::new(&args, source, Arc::new(NoMeter));
             let mut cycle = cycle();
             cycle.chains.push(chain(32, ids / 32));
@@ -209,6 +210,22 @@ mod tests {
             let pool = pool_of([Load::default(); 3]);
             assert_eq!(scores_of(&scorer, &cycle, &pool), expected.map(Some), "{size} {max:?} {ids}");
         }
+    }
+
+    /// 4,096 tokens, of which a store is asked for 2,048: what the index knows beyond them counts for more.
+    #[test]
+    fn hits_from_both_places_are_measured_alike() {
+        let source = Arc::new(HitSource::new(HitPolicy::PerOwner));
+        source.filled();
+        let scorer = KvCacheAware::new(&KvCacheAwareArgs::default(), source, Arc::new(NoMeter));
+        let mut cycle = gathered(256, &[4096, 2048, 1024]);
+        let mut pool = pool_of([Load::default(); 3]);
+        for hit in &mut cycle.hits[1..] {
+            hit.completeness = Some(Completeness::Approximate);
+        }
+        assert_eq!(scores_of(&scorer, &cycle, &pool), [Some(100.0), Some(50.0), Some(25.0)]);
+        pool.retain(|candidate| candidate.endpoint.slot.0 != 0);
+        assert_eq!(scores_of(&scorer, &cycle, &pool), [None, Some(100.0), Some(50.0)], "as kthena counts");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! One engine: asked until it answers, followed while it is what it was, asked again when it may be another.
 
+mod following;
+mod hearing;
 pub mod plan;
 mod readings;
 
@@ -9,9 +11,8 @@ use std::time::Duration;
 
 use kvasir_coordination::publish::{PublishedOwner, load_resume_state};
 use kvasir_core::{BlockSize, Clock, EndpointId, OwnerSlot, SideClient};
-use kvasir_kvcache::{EventTap, FollowSetup, KvEventsSource, follow_with};
+use kvasir_kvcache::{EventTap, KvEventsSource};
 use kvasir_upstream::{Discovery, discover};
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -19,6 +20,8 @@ use crate::board::{Board, EngineBoard, Owner, Phase};
 use crate::kthena_pod::RankTap;
 use crate::publishing::{self, Publishing};
 use crate::resume::{self, ResumeState};
+use following::{Followed, Rank};
+use hearing::Hearing;
 use plan::{Found, Plan, plan};
 use readings::{Readings, read};
 
@@ -89,24 +92,34 @@ impl EngineTask {
                 self.board.publisher.close(states).await;
                 return;
             }
-            self.board.publisher.close(0).await;
             tracing::info!(pod = %self.board.config.pod_name(), "the engine is not what it was; followed anew");
-            self.forget();
+            self.give_up().await;
         }
     }
 
-    /// Begins to publish what is followed, once it has been read; never ends, since what is begun goes on by itself. It is
-    /// waited no longer than what an earlier agent published is believed.
+    /// Ends what is published, and forgets what was followed.
+    pub(crate) async fn give_up(&self) {
+        self.board.publisher.close(0).await;
+        self.forget();
+    }
+
+    /// Begins to publish what is followed, once it has been read, and tells from then on whether the engine is heard; never
+    /// ends. It is waited no longer than what an earlier agent published is believed.
     async fn publish(&self, owners: Vec<PublishedOwner>) {
+        let index = &self.tools.board.index;
+        let ranks: Vec<_> = owners.iter().map(|owner| (owner.id.clone(), owner.slot)).collect();
         let slots: Vec<OwnerSlot> = owners.iter().map(|owner| owner.slot).collect();
-        publishing::read(&self.tools.board.index, &slots, self.tools.lease).await;
+        let mut hearing = Hearing::new(ranks, self.tools.lease, Instant::now());
+        publishing::read(index, &slots, self.tools.lease).await;
+        // What the replay told of an engine that sleeps is what it held before.
+        self.heed(&read(self.tools.client.as_ref(), &self.board.config, ASK).await);
         if let Some(publishing) = &self.tools.publishing {
             publishing.begin(owners, &self.board.publisher);
         }
         for tap in self.board.state().owners.iter().filter_map(|owner| owner.tap.as_ref()) {
             tap.open();
         }
-        std::future::pending().await
+        hearing.keep_telling(index, |owner, heard| self.board.publisher.set_heard(owner, heard)).await;
     }
 
     /// Asks until there is something to follow; `None` at the stop.
@@ -147,7 +160,7 @@ impl EngineTask {
 
     /// Starts a follower for each rank.
     async fn follow(&self, plan: &Plan) -> (Followed, Vec<PublishedOwner>) {
-        let mut followed = Followed { stop: self.stop.child_token(), tasks: JoinSet::new() };
+        let mut followed = Followed::new(self.stop.child_token());
         let mut owners = Vec::new();
         let mut states = self.resume_states(plan.sources.iter().map(|source| self.owner_id(source))).await;
         for source in &plan.sources {
@@ -220,18 +233,15 @@ impl EngineTask {
         let (resume_from, ledger) = state.map_or((None, None), |state| (Some(state.owner), state.kthena));
         let pod = board.kthena.pod(config, &plan.kthena_model);
         let tap = pod.map(|pod| Arc::new(RankTap::new(pod, number, ledger)));
-        let setup = FollowSetup { tap: tap.clone().map(|tap| tap as _), resume_from };
-        let task = follow_with(
-            Arc::clone(&board.index),
+        let rank = Rank {
+            id: id.clone(),
             slot,
-            source.clone(),
-            Arc::clone(&self.tools.clock),
-            followed.stop.clone(),
-            setup,
-        );
-        followed.tasks.spawn(async move {
-            let _ = task.await;
-        });
+            source: source.clone(),
+            index: Arc::clone(&board.index),
+            clock: Arc::clone(&self.tools.clock),
+            tap: tap.clone().map(|tap| tap as _),
+        };
+        followed.start(rank, resume_from);
         Some(Owner { id, slot, tap })
     }
 
@@ -286,7 +296,7 @@ impl EngineTask {
                 () = self.stop.cancelled() => return,
                 now = read(self.tools.client.as_ref(), config, ASK) => now,
             };
-            self.heed(&last, &now);
+            self.heed(&now);
             // It may have been restarted with other flags.
             if now.answers && !last.answers {
                 ask_at = Instant::now();
@@ -324,10 +334,9 @@ impl EngineTask {
     }
 
     /// Takes in what the metrics say.
-    fn heed(&self, last: &Readings, now: &Readings) {
+    fn heed(&self, now: &Readings) {
         let board = &self.tools.board;
         let state = self.board.state();
-        let fell_asleep = now.asleep && !last.asleep;
         for owner in &state.owners {
             if let Some((blocks, size)) = now.capacity(owner.id.rank)
                 && let Some(size) = BlockSize::new(size)
@@ -337,8 +346,9 @@ impl EngineTask {
                     tap.set_capacity(blocks);
                 }
             }
-            // A sleeping engine has given its cache up without an event (fault case KVE-08).
-            if fell_asleep {
+            // A sleeping engine has given its cache up without an event (fault case KVE-08). What it held before may still
+            // come by replay, where it slept before we came.
+            if now.asleep && board.index.holds(owner.slot) {
                 board.index.reset(owner.slot);
                 if let Some(tap) = &owner.tap {
                     tap.forget();
@@ -379,18 +389,5 @@ impl EngineTask {
             state.owners = Vec::new();
             state.phase = Phase::Waiting;
         });
-    }
-}
-
-/// The running followers of one engine.
-struct Followed {
-    stop: CancellationToken,
-    tasks: JoinSet<()>,
-}
-
-impl Followed {
-    async fn end(mut self) {
-        self.stop.cancel();
-        while self.tasks.join_next().await.is_some() {}
     }
 }

@@ -103,6 +103,13 @@ impl PublisherDesk {
         }
     }
 
+    /// Whether a rank is heard; one that is not is not vouched for, so that its lease ends.
+    pub(crate) fn set_heard(&self, owner: &EndpointId, heard: bool) {
+        if let Some(running) = &*self.0.lock() {
+            running.publisher.set_heard(owner, heard);
+        }
+    }
+
     /// Sends the last changes and gives the leases back, within three seconds. `states` are the bytes of resume states that
     /// were just handed in: a publisher that ends does not wait for them, so they get a moment before, by their size (it
     /// sends a megabyte every few milliseconds). An older state that stays in their place is of use too.

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kvasir_coordination::{Redis, RedisSetupError};
 use kvasir_core::{Clock, SideClient, SystemClock};
@@ -12,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::board::Board;
+use crate::board::{Board, EngineBoard};
 use crate::config::AgentConfig;
 use crate::engine::{EngineTask, Tools};
 use crate::http::{Desk, Door};
@@ -22,6 +23,9 @@ use crate::resume;
 
 #[cfg(test)]
 mod tests;
+
+/// Before an engine's task is started again.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Why the agent does not start.
 #[derive(Debug, thiserror::Error)]
@@ -108,8 +112,7 @@ impl Service {
             tokio::spawn(resume::keep_saving(Arc::clone(&board), config.resume_interval, stop.clone()));
         let mut engines = JoinSet::new();
         for (number, engine) in board.engines.iter().enumerate() {
-            let task = EngineTask::new(Arc::clone(&tools), number, Arc::clone(engine), stop.clone());
-            engines.spawn(task.run());
+            engines.spawn(keep_running(Arc::clone(&tools), number, Arc::clone(engine), stop.clone()));
         }
         stop.cancelled().await;
         board.stop();
@@ -123,5 +126,23 @@ impl Service {
         close_door.cancel();
         let _ = door.await;
         tracing::info!("stopped");
+    }
+}
+
+/// Runs one engine's task until the stop. A panic in it takes back what it published, and it begins anew.
+async fn keep_running(tools: Arc<Tools>, number: usize, board: Arc<EngineBoard>, stop: CancellationToken) {
+    loop {
+        let task = || EngineTask::new(Arc::clone(&tools), number, Arc::clone(&board), stop.clone());
+        match AbortOnDropHandle::new(tokio::spawn(task().run())).await {
+            Err(error) if error.is_panic() => {
+                tracing::error!(pod = %board.config.pod_name(), "an engine's task failed; it begins anew");
+            }
+            _ => return,
+        }
+        task().give_up().await;
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(AGAIN) => {}
+        }
     }
 }

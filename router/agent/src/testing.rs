@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use kvasir_kvcache::KvEventsSource;
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -134,6 +135,22 @@ impl FakeEngine {
         let mut history = self.history.lock();
         let gone = history.len().saturating_sub(batches);
         history.drain(..gone);
+    }
+
+    /// Where it publishes.
+    pub fn source(&self) -> KvEventsSource {
+        let at = |listener: &TcpListener| format!("tcp://{}", listener.local_addr().unwrap());
+        KvEventsSource::configured(&at(&self.events), Some(&at(&self.replays)), "", 0)
+    }
+
+    /// Its event ports are cut off; HTTP goes on.
+    pub fn cut_off(&mut self) {
+        std::mem::take(&mut self.life).cancel();
+    }
+
+    /// They can be reached again, and the process is the same.
+    pub fn reconnect(&mut self) {
+        self.open();
     }
 
     /// A new process at the same address, with an empty cache and numbers from 0.

@@ -156,7 +156,7 @@ fn scheduler(
 
 /// The routing plan of standalone settings.
 pub fn plan(settings: &Settings) -> Plan {
-    Plan { models: settings.models.iter().map(plan_model).collect() }
+    Plan { models: settings.models.iter().map(plan_model).collect(), ..Plan::default() }
 }
 
 fn plan_model(model: &ModelSettings) -> PlanModel {
@@ -171,6 +171,8 @@ fn plan_model(model: &ModelSettings) -> PlanModel {
                 role: Role::Both,
                 pin_rank: endpoint.ranks > 1 && model.engine == EngineKind::Vllm,
                 labels: std::collections::BTreeMap::new(),
+                started_at: None,
+                ready: true,
             })
         })
         .collect();

@@ -1,6 +1,8 @@
 //! What the router learns by itself beside the requests: event sources, event streams, loads, capacities.
 
-use std::collections::{HashMap, HashSet};
+mod reach;
+
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +16,6 @@ use kvasir_settings::Settings;
 use kvasir_settings::resolved::{EndpointSettings, KvEventsSettings};
 use kvasir_state::{Attempt, State};
 use kvasir_upstream::{Discovery, ScrapeOptions, ScrapeTarget, Scraper, discover};
-use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -85,17 +86,19 @@ pub fn start(
     let state = Arc::clone(&gateway.state);
     let asleep = Arc::clone(&gateway.state);
     let slept = Arc::clone(&gateway.index);
-    let sleepers = Mutex::new(HashSet::new());
+    let sources = Arc::clone(sharing);
     let options = ScrapeOptions {
         interval: settings.scrape_interval,
         // A sleeping engine has given its cache up without an event (fault case KVE-08).
         on_sleep: Some(Arc::new(move |endpoint, sleeping| {
             asleep.set_asleep(endpoint, sleeping);
-            let mut sleepers = sleepers.lock();
-            if !sleeping {
-                sleepers.remove(endpoint);
-            } else if sleepers.insert(endpoint.clone())
+            let news =
+                sources.sources().set_asleep(endpoint, sleeping, |known| asleep.endpoint(known).is_some());
+            if news
+                && sleeping
                 && let Some(endpoint) = asleep.endpoint(endpoint)
+                // What comes from Redis comes anew when the engine is awake; a follower goes on where it is.
+                && !slept.lapse(endpoint.slot)
             {
                 slept.reset(endpoint.slot);
             }
@@ -228,8 +231,15 @@ impl Site {
         self.sharing.publishes(self.ranks.iter().map(|endpoint| &endpoint.id))
     }
 
+    /// Whether some of what is known was read from Redis.
+    fn is_mirrored(&self) -> bool {
+        let is_ours = |slot| self.ranks.iter().any(|endpoint| endpoint.slot == slot);
+        self.gateway.index.stats().iter().any(|stats| stats.mirrored && is_ours(stats.slot))
+    }
+
     /// Redis or the engine's own sources, for as long as the router runs: what is published is taken from Redis, and an
-    /// engine that nobody publishes any more, and that names its sources, is followed directly.
+    /// engine that nobody publishes any more, as far as Redis tells or since Redis tells nothing, is followed directly where
+    /// it names its sources.
     async fn keep_choosing(self, mut followed: Option<CancellationToken>) {
         let mut differed = false;
         loop {
@@ -250,7 +260,13 @@ impl Site {
                 continue;
             }
             let Some(found) = self.ask_once().await else { return };
-            followed = self.follow(&self.sources_in(&found));
+            let sources = self.sources_in(&found);
+            // To follow is to begin with nothing. What was read from Redis, however old, is not given up for ports that
+            // are closed to us.
+            if self.is_mirrored() && !reach::all_open(&sources).await {
+                continue;
+            }
+            followed = self.follow(&sources);
             if followed.is_some() {
                 tracing::info!(url = %self.endpoint.address.url(), "nobody publishes this engine; its own events are followed");
             }
@@ -342,11 +358,5 @@ fn ranks_of(gateway: &Gateway, endpoint: &EndpointSettings) -> Vec<Arc<Endpoint>
 }
 
 fn source_of(settings: &KvEventsSettings) -> KvEventsSource {
-    KvEventsSource {
-        endpoint: settings.endpoint.clone(),
-        replay: settings.replay.clone(),
-        topic: settings.topic.clone(),
-        bind: settings.endpoint.contains("://*"),
-        rank: Some(settings.rank),
-    }
+    KvEventsSource::configured(&settings.endpoint, settings.replay.as_deref(), &settings.topic, settings.rank)
 }

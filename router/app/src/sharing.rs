@@ -19,8 +19,8 @@ use kvasir_state::State;
 use tokio_util::sync::CancellationToken;
 
 use crate::house::House;
-pub use sink::Sources;
 use sink::Sink;
+pub use sink::Sources;
 use view::View;
 
 /// How long the start waits for what is published to be loaded. Redis must not keep the router from serving.
@@ -30,11 +30,13 @@ const FIRST_SYNC: Duration = Duration::from_secs(3);
 pub struct Store {
     /// The connection.
     pub redis: Redis,
+    /// Another one, for work that no request waits for and that brings large answers.
+    pub background: Redis,
     /// Where it is, without secrets.
     pub name: String,
     /// Asks kthena's layout.
     pub lookup: KthenaLookup,
-    /// Whether requests ask it, or the index.
+    /// Which requests ask it, and which the index.
     pub source: Arc<HitSource>,
 }
 
@@ -51,8 +53,13 @@ impl Store {
             breaker: BreakerLimits::default(),
         };
         let lookup = KthenaLookup::new(redis.clone(), options);
-        let mode = settings.coordination.unwrap_or(CoordinationMode::Mirror);
-        Ok(Some(Self { redis, name: redis_settings.to_string(), lookup, source: Arc::new(HitSource::new(mode)) }))
+        Ok(Some(Self {
+            redis,
+            background: Redis::new(redis_settings.clone())?,
+            name: redis_settings.to_string(),
+            lookup,
+            source: Arc::new(HitSource::new(settings.coordination.into())),
+        }))
     }
 
     /// What the plugins need of it.
@@ -66,7 +73,10 @@ impl Store {
 
 impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Store").field("name", &self.name).field("mode", &self.source.mode()).finish_non_exhaustive()
+        f.debug_struct("Store")
+            .field("name", &self.name)
+            .field("source", &self.source)
+            .finish_non_exhaustive()
     }
 }
 
@@ -101,13 +111,13 @@ impl Sharing {
             Arc::new(Mirror::start(&store.redis, sink, options, Arc::clone(&clock), stop))
         });
         let load = load_exchange(store, settings, &gateway.state, &clock, stop);
-        let queries = asks_for_prefixes && settings.coordination != Some(CoordinationMode::Mirror);
-        let garbage = queries
-            .then(|| Garbage::start(store.redis.clone(), GarbageOptions::default(), stop.clone()));
-        if mirrors && queries {
-            tokio::spawn(mode::keep_deciding(store.redis.clone(), Arc::clone(&store.source), stop.clone()));
+        // kthena's sidecars remove nothing that a dead pod left, whoever reads it.
+        let garbage = Garbage::start(store.background.clone(), GarbageOptions::default(), stop.clone());
+        if asks_for_prefixes && settings.coordination.is_none() {
+            let source = Arc::clone(&store.source);
+            tokio::spawn(mode::look_for_kthena(store.background.clone(), source, stop.clone()));
         }
-        let view = View::new(store, mirror.clone(), load.clone(), garbage, settings.coordination);
+        let view = View::new(store, Arc::clone(&gateway.state), mirror.clone(), load.clone(), garbage);
         gateway.coordination.show(Arc::new(view));
         Arc::new(Self { mirror, load, sources })
     }
@@ -123,7 +133,6 @@ impl Sharing {
     pub fn publishes<'a>(&self, mut owners: impl Iterator<Item = &'a EndpointId>) -> bool {
         self.mirror.as_ref().is_some_and(|mirror| owners.all(|owner| mirror.publishes(owner)))
     }
-
 
     /// Whether owners may come from Redis at all.
     pub fn mirrors(&self) -> bool {

@@ -57,7 +57,7 @@ pub struct ConnectionStatus {
     pub since: Instant,
     /// Why the last attempt or connection failed, without names and secrets; `None` before the first failure.
     pub last_error: Option<String>,
-    /// Connections made after the first one.
+    /// Connections made after the first one. In a Cluster a master that another server replaced counts too.
     pub reconnects: u64,
 }
 

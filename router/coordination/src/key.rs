@@ -114,6 +114,12 @@ pub fn kthena_writer(model: &str, pod: &str) -> String {
     format!("kvasir:{SCHEMA}:{{kthena}}:writer:{pod}@{model}")
 }
 
+/// Who writes a pod's blocks in kthena's layout now, for as long as it lives. In the mark's slot, so that a script can
+/// change both.
+pub fn kthena_writer_lease(model: &str, pod: &str) -> String {
+    format!("kvasir:{SCHEMA}:{{kthena}}:lease:{pod}@{model}")
+}
+
 /// What one replica of this router has in kthena's counters. In the counters' slot, so that a script can change both.
 pub fn kthena_shares(replica: &str) -> String {
     format!("kvasir:{SCHEMA}:{{{KTHENA_ON_FLIGHT}}}:shares:{replica}")

@@ -10,6 +10,7 @@ pub mod mirror;
 pub mod publish;
 mod script;
 pub mod snapshot;
+mod supervision;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 

@@ -55,7 +55,7 @@ impl LoadOptions {
 /// How the exchange goes.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct LoadStatus {
-    /// What is used, `native` or `kthena`; `None` before the store was first reached.
+    /// Whose word counts now, `native` or `kthena`; `None` before the store was first reached.
     pub layout: Option<&'static str>,
     /// Replicas whose load is counted now; with kthena's counters, 1 where anybody else has something in flight.
     pub peers: usize,

@@ -16,10 +16,10 @@ use parking_lot::Mutex;
 use redis::{Pipeline, Value};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::connection::{Redis, StoreError};
 use crate::key::{self, STREAMS};
+use crate::supervision::supervise;
 use machine::{Patience, StreamMirror};
 use stream::Stream;
 use tail::Positions;
@@ -36,12 +36,13 @@ const RESYNCS: usize = 4;
 pub struct MirrorOptions {
     /// How often leases and heads are read.
     pub refresh: Duration,
-    /// How long everything is believed while Redis cannot be reached; after ten times as long nothing is.
+    /// How long everything is believed while Redis cannot be reached. Then owners are partial and count as not published;
+    /// after ten times as long they hold nothing.
     pub grace: Duration,
     /// How long writers may take to renew their leases after Redis is back. Longer than their longest back-off and their
     /// heartbeat's interval together, shorter than a lease.
     pub settle: Duration,
-    /// How long the content of an older epoch may be used while a newer one is published and cannot be loaded.
+    /// How long content may be used that is known to be old, because a newer epoch or missing deltas cannot be loaded.
     pub stale: Duration,
     /// How long one round trip may take.
     pub call_limit: Duration,
@@ -83,7 +84,6 @@ impl Mirror {
         };
         let positions = Arc::new(Positions::default());
         let resyncs = Arc::new(Semaphore::new(RESYNCS));
-        let tasks = TaskTracker::new();
         let (mut machines, mut synced, mut senders) = (Vec::new(), Vec::new(), Vec::new());
         for number in 0..STREAMS {
             let machine = Arc::new(Mutex::new(StreamMirror::new(patience)));
@@ -101,7 +101,7 @@ impl Mirror {
                 refresh: options.refresh,
                 call_limit: options.call_limit,
             };
-            tasks.spawn(stream.run(receiver, stop.clone()));
+            tokio::spawn(keep_following(Arc::new(stream), receiver, stop.clone()));
             machines.push(machine);
             synced.push(is_done);
             senders.push(sender);
@@ -112,13 +112,7 @@ impl Mirror {
         for number in tails {
             let (redis, positions, senders, stop) =
                 (redis.clone(), Arc::clone(&positions), Arc::clone(&senders), stop.clone());
-            tasks.spawn(async move {
-                if redis.is_cluster() {
-                    tail::tail_one(redis, number, &positions, &senders, limit, stop).await;
-                } else {
-                    tail::tail_all(redis, &positions, &senders, limit, stop).await;
-                }
-            });
+            tokio::spawn(keep_reading(redis, number, positions, senders, limit, stop));
         }
         Self { machines, synced, clock }
     }
@@ -149,7 +143,8 @@ impl Mirror {
         status
     }
 
-    /// Whether an owner is published: its lease lasted when it was looked at last, wanted here or not.
+    /// Whether an owner is published, wanted here or not: its lease lasted when it was looked at last, and that is not
+    /// longer ago than the grace.
     pub fn publishes(&self, owner: &EndpointId) -> bool {
         let stream = key::stream_of(&key::owner(owner));
         self.machines.get(usize::from(stream)).is_some_and(|machine| machine.lock().publishes(owner))
@@ -182,6 +177,35 @@ impl Mirror {
             None => Ok(false),
         }
     }
+}
+
+async fn keep_following(stream: Arc<Stream>, entries: mpsc::Receiver<tail::Batch>, stop: CancellationToken) {
+    let entries = Arc::new(tokio::sync::Mutex::new(entries));
+    let begin = || Arc::clone(&stream).run(Arc::clone(&entries), stop.clone());
+    supervise("following published owners", &stop, begin, || stream.start_over()).await;
+}
+
+async fn keep_reading(
+    redis: Redis,
+    stream: u8,
+    positions: Arc<Positions>,
+    senders: Arc<[mpsc::Sender<tail::Batch>]>,
+    limit: Duration,
+    stop: CancellationToken,
+) {
+    let (redis, positions, senders) = (&redis, &*positions, &*senders);
+    let begin = || {
+        let (redis, stop) = (redis.clone(), stop.clone());
+        async move {
+            if redis.is_cluster() {
+                tail::tail_one(redis, stream, positions, senders, limit, stop).await;
+            } else {
+                tail::tail_all(redis, positions, senders, limit, stop).await;
+            }
+        }
+    };
+    // What it had in hand is a gap like any other.
+    supervise("reading the streams of published owners", &stop, begin, || {}).await;
 }
 
 impl fmt::Debug for Mirror {

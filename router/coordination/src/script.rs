@@ -48,7 +48,11 @@ struct Source {
 macro_rules! source {
     ($file:literal) => {
         LazyLock::new(|| {
-            let text = concat!(include_str!("script/prelude.lua"), include_str!($file));
+            let text = concat!(
+                include_str!("script/clock.lua"),
+                include_str!("script/prelude.lua"),
+                include_str!($file)
+            );
             Source { text: text.to_owned(), digest: redis::Script::new(text).get_hash().to_owned() }
         })
     };

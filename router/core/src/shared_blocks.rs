@@ -77,17 +77,21 @@ pub trait OwnerJournal: Send + Sync {
     fn content(&self, slot: OwnerSlot) -> Option<OwnerContent>;
 }
 
-/// Takes in what another process published. Called in the order of publication for one owner; every call is quick.
+/// Takes in what another process published. Called in the order of publication for one owner. Every call is quick but
+/// [`load`](Self::load) and [`change`](Self::change) with much content, which are called where waiting is allowed.
 pub trait MirrorSink: Send + Sync {
     /// The number under which an owner's blocks are entered. `None`: nobody wants them here (the endpoint is unknown,
     /// serves another model, or is followed directly). Asked again at every refresh.
     fn slot(&self, owner: &EndpointId, model: &ModelName) -> Option<OwnerSlot>;
 
-    /// Replaces all that is known of an owner.
-    fn load(&self, slot: OwnerSlot, content: OwnerContent);
+    /// Replaces all that is known of an owner. Whether it was taken; what was not is brought again after a while.
+    #[must_use]
+    fn load(&self, slot: OwnerSlot, content: OwnerContent) -> bool;
 
-    /// Enters changes.
-    fn change(&self, slot: OwnerSlot, changes: &[BlockChange]);
+    /// Enters changes of an owner that was loaded. Whether they were taken: `false` where what was loaded is not there
+    /// any more, and then the owner is loaded again.
+    #[must_use]
+    fn change(&self, slot: OwnerSlot, changes: &[BlockChange]) -> bool;
 
     /// How far the owner's content is known from here on; the blocks stay.
     fn set_completeness(&self, slot: OwnerSlot, completeness: Completeness);

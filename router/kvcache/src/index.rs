@@ -148,7 +148,8 @@ impl Index {
     }
 
     /// Forgets everything an owner holds, predictions included: its engine restarted, went to sleep, or its history
-    /// is lost. Numbers of batches start anew. A follower keeps its own count and goes on.
+    /// is lost. Numbers of batches start anew. A follower keeps its own count and goes on, and so does whoever tells the
+    /// content of a mirrored owner.
     pub fn reset(&self, slot: OwnerSlot) {
         let directory = self.directory.load();
         let Some(owner) = directory.owner(slot) else { return };

@@ -184,6 +184,9 @@ families! {
     /// Tokenizer state.
     TOKENIZER_STATE = "kvasir_tokenizer_state", Gauge, &["model", "source", "state"], &[],
         "1 for the state of a model's token source against the engine's own counts: exact, unverified, differs.";
+    /// Tokenizer: first difference of the probes.
+    TOKENIZER_DIFFERENCE = "kvasir_tokenizer_difference_position", Gauge, &["model", "probe"], &[],
+        "Equal token ids before the first other one, in the first probe whose ids differ between an engine and the local tokenizer; absent while none does. /debug/tokens has the ids.";
     /// Redis: connected.
     REDIS_CONNECTED = "kvasir_redis_connected", Gauge, &[], &[],
         "1 while commands can be sent to the Redis that is shared with other replicas.";
@@ -191,7 +194,7 @@ families! {
     REDIS_RECONNECTS = "kvasir_redis_reconnects_total", Counter, &[], &[], "Connections to Redis made after the first one.";
     /// Coordination: mode.
     COORDINATION_MODE = "kvasir_coordination_mode", Gauge, &["mode"], &[],
-        "1 for where blocks are looked up: mirror (the index in memory) or query (kthena's layout in Redis, for each request).";
+        "1 for where blocks are looked up: mirror (the index in memory), query (kthena's layout in Redis, for each request) or per_owner (the index for engines whose caches are known, else Redis).";
     /// Mirror: contact.
     MIRROR_CONTACT_AGE = "kvasir_mirror_last_contact_seconds", Gauge, &[], &[],
         "Seconds since every stream of the mirror was reached; absent before the first time.";
@@ -202,7 +205,7 @@ families! {
     MIRROR_MALFORMED = "kvasir_mirror_malformed_total", Counter, &[], &[], "Entries and names in Redis that could not be read.";
     /// Mirror: owners.
     MIRROR_OWNER_STATE = "kvasir_mirror_owner_state", Gauge, &["owner", "state"], &[],
-        "1 for the state of a published owner: synced, resyncing, unwanted, other_schema, unreadable, lapsed.";
+        "1 for the state of a published owner that is routed to: synced, resyncing, other_schema, unreadable, lapsed.";
     /// Mirror: leases.
     MIRROR_LEASE = "kvasir_mirror_lease_left_seconds", Gauge, &["owner"], &[],
         "Seconds until a published owner's lease ends, by the server's clock.";
@@ -220,6 +223,9 @@ families! {
     /// Query: breaker.
     QUERY_BREAKER = "kvasir_query_breaker_state", Gauge, &["state"], &[],
         "1 for the state of the breaker before lookups: closed, open, half_open.";
+    /// Query: block size.
+    QUERY_BLOCK_SIZE_DIFFERS = "kvasir_query_block_size_differs", Gauge, &["model"], &[],
+        "1 where blocks of blockSizeToHash tokens are asked for and the engines' own have another size, so that nothing is found; else 0.";
     /// Load: peers.
     LOAD_PEERS = "kvasir_load_peers", Gauge, &[], &[], "Other replicas whose load in flight is known.";
 

@@ -175,8 +175,9 @@ fn kvcache_aware(args: &PluginArgs) -> Vec<Row> {
             "coordination",
             String::new(),
             "`mirror`: blocks are looked up in memory, in an index that follows engines and Redis; `query`: in kthena's \
-             layout in Redis, for each request, which needs a named Redis; without it, `mirror` where agents of ours \
-             publish to the Redis, else `query` where only kthena's layout is found, else `mirror`",
+             layout in Redis, for each request, which needs a named Redis; without it, each engine by itself: in memory \
+             where its cache is known (published by an agent, or its events followed), else in kthena's layout where \
+             there is one",
             REFUSED,
         ),
         (

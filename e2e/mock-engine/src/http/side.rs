@@ -40,6 +40,11 @@ pub(crate) async fn answer(desk: &Arc<Desk>, head: &Parts, body: &Bytes) -> Resp
         (&Method::POST, "/tokenize") => tokenize(desk, body).await,
         (&Method::POST, "/detokenize") => detokenize(desk, body),
         (&Method::POST, "/reset_prefix_cache") => Ok(reset(desk)),
+        (&Method::POST, "/sleep") if !is_sglang(desk) => Ok(sleep(desk)),
+        (&Method::POST, "/wake_up") if !is_sglang(desk) => Ok(wake_up(desk)),
+        (&Method::GET, "/is_sleeping") if !is_sglang(desk) => {
+            Ok(ok(&json!({ "is_sleeping": desk.core.is_asleep() })))
+        }
         (&Method::POST, "/mock/fault") => order_fault(desk, body).await,
         (&Method::POST, "/mock/restart") => Ok(restart(desk)),
         (&Method::GET, "/mock/fault") => Ok(ok(&json!(desk.faults.current()))),
@@ -185,6 +190,18 @@ fn reset(desk: &Desk) -> Response<ReplyBody> {
     if !desk.core.state.lock().cache.reset() {
         tracing::warn!("the prefix cache was not reset: blocks are in use");
     }
+    json_response(StatusCode::OK, Bytes::new())
+}
+
+fn sleep(desk: &Desk) -> Response<ReplyBody> {
+    if !desk.core.sleep() {
+        tracing::warn!("the engine does not fall asleep: blocks are in use");
+    }
+    json_response(StatusCode::OK, Bytes::new())
+}
+
+fn wake_up(desk: &Desk) -> Response<ReplyBody> {
+    desk.core.wake_up();
     json_response(StatusCode::OK, Bytes::new())
 }
 

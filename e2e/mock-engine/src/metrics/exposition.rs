@@ -39,7 +39,15 @@ fn vllm(core: &Core, page: &mut Page) {
     page.sample("vllm:num_requests_waiting_by_reason", "reason=\"capacity\"", waiting as f64);
     page.sample("vllm:num_requests_waiting_by_reason", "reason=\"deferred\"", 0.0);
     page.gauge("vllm:kv_cache_usage_perc", "KV-cache usage, 1 is full.", "", usage);
-    page.gauge("vllm:engine_sleep_state", "Sleep state.", "sleep_state=\"awake\"", 1.0);
+    let asleep = core.is_asleep();
+    page.header("vllm:engine_sleep_state", "gauge", "Sleep state.");
+    for (state, holds) in [("awake", !asleep), ("weights_offloaded", asleep), ("discard_all", false)] {
+        page.sample(
+            "vllm:engine_sleep_state",
+            &format!("sleep_state=\"{state}\""),
+            f64::from(u8::from(holds)),
+        );
+    }
     let cache = format!(
         "block_size=\"{}\",enable_prefix_caching=\"True\",num_gpu_blocks=\"{}\",prefix_caching_hash_algo=\"sha256\"",
         core.config.block_size, core.config.kv_blocks

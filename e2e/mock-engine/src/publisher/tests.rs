@@ -1,5 +1,6 @@
 //! Events on the wire: order, numbers, replay, loss, restart.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -17,16 +18,19 @@ struct Rig {
     config: EventsConfig,
     ports: EventPorts,
     publisher: Publisher,
+    /// Batches, in all.
+    sent: Cell<u64>,
 }
 
 impl Rig {
     async fn new(config: EventsConfig) -> Self {
         let ports = EventPorts::reserve(&config).expect("free ports");
         let publisher = Publisher::start(&config, EngineKind::Vllm, &ports).await.expect("starts");
-        Self { config, ports, publisher }
+        Self { config, ports, publisher, sent: Cell::new(0) }
     }
 
     fn send(&self, hash: u64) {
+        self.sent.set(self.sent.get() + 1);
         self.publisher.outlet().send(Batch { at: 1.0, events: vec![Event::Removed(hash)] });
     }
 
@@ -130,28 +134,48 @@ async fn subscribe(rig: &Rig, topic: &str) -> (SubSocket, ZmqMessage) {
     (subscriber, first)
 }
 
-#[tokio::test]
-async fn subscribers_get_every_batch_in_order_but_those_that_are_to_be_lost() {
-    let rig = Rig::new(EventsConfig::default()).await;
-    let (mut subscriber, first) = subscribe(&rig, "kv-").await;
+/// Numbers of four batches as a subscriber gets them, counted from the first of them, and that one's number.
+async fn disturbed(rig: &Rig, disturbance: Disturbance) -> (Vec<u64>, u64) {
+    let (mut subscriber, first) = subscribe(rig, "kv-").await;
     assert_eq!(first.get(0).map(|topic| &topic[..]), Some(&b"kv-events"[..]));
-    let mut expected = number(first.get(1).expect("a number")) + 1;
-    rig.publisher.outlet().lose(Loss { batches: 2, replayable: true }).await;
-    (0..4).for_each(|hash| rig.send(hash));
+    // Batches of the warm-up may be under way before these.
+    let base = rig.sent.get();
+    rig.publisher.outlet().disturb(disturbance).await;
+    (0..5).for_each(|hash| rig.send(hash));
     let mut numbers = Vec::new();
-    while numbers.last() != Some(&(rig.publisher.outlet().published() - 1)) || numbers.len() < 2 {
+    while numbers.last() != Some(&(base + 4)) {
         let message = timeout(PATIENCE, subscriber.recv()).await.expect("receives").expect("reads");
         numbers.push(number(message.get(1).expect("a number")));
     }
-    // Batches of the warm-up may still be under way before the gap.
-    while numbers.first() == Some(&expected) {
-        numbers.remove(0);
-        expected += 1;
-    }
-    assert_eq!(numbers, [expected + 2, expected + 3], "two are lost, the numbers go on");
-    let replayed: Vec<u64> = rig.replay(expected).await.iter().map(|reply| number(&reply[2])).collect();
-    assert_eq!(replayed[..2], [expected, expected + 1], "replay has what was lost");
+    numbers.retain(|number| (base..base + 4).contains(number));
+    (numbers.into_iter().map(|number| number - base).collect(), base)
+}
+
+#[tokio::test]
+async fn subscribers_get_every_batch_in_order_but_those_that_are_to_be_lost() {
+    let rig = Rig::new(EventsConfig::default()).await;
+    let (numbers, base) = disturbed(&rig, Disturbance::Lose { batches: 2, replayable: true }).await;
+    assert_eq!(numbers, [2, 3], "two are lost, the numbers go on");
+    let replayed: Vec<u64> = rig.replay(base).await.iter().map(|reply| number(&reply[2])).collect();
+    assert_eq!(replayed[..2], [base, base + 1], "replay has what was lost");
     rig.publisher.stop().await;
+}
+
+#[tokio::test]
+async fn batches_come_twice_or_in_another_order_where_that_is_ordered() {
+    for (disturbance, expected) in [
+        (Disturbance::None, vec![0, 1, 2, 3]),
+        (Disturbance::Duplicate { batches: 3 }, vec![0, 0, 1, 1, 2, 2, 3]),
+        (Disturbance::Reorder { pairs: 1 }, vec![1, 0, 2, 3]),
+        (Disturbance::Reorder { pairs: 2 }, vec![1, 0, 3, 2]),
+    ] {
+        let rig = Rig::new(EventsConfig::default()).await;
+        let (numbers, base) = disturbed(&rig, disturbance).await;
+        assert_eq!(numbers, expected, "{disturbance:?}");
+        let replayed: Vec<u64> = rig.replay(base).await.iter().map(|reply| number(&reply[2])).collect();
+        assert_eq!(replayed[..4], [base, base + 1, base + 2, base + 3], "replay is in order");
+        rig.publisher.stop().await;
+    }
 }
 
 #[tokio::test]

@@ -20,6 +20,13 @@ const DEADLINE: Duration = Duration::from_millis(50);
 /// A wait that is no matter of a busy machine any more.
 const HANG_GUARD_MS: f64 = 500.0;
 
+/// Most that half of the requests may wait while a fault lasts: the deadline, and what a busy machine adds to it. Most find
+/// their source left alone and do not wait at all.
+const MEDIAN_MS: f64 = 75.0;
+
+/// The first pause of a source that failed.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+
 /// Requests while the fault lasts.
 const REQUESTS: usize = 30;
 
@@ -93,6 +100,7 @@ impl House {
         }
         assert_eq!(figures.lost, 0, "{fault}");
         assert!(figures.longest_ms() < HANG_GUARD_MS, "{fault}: {figures:?}");
+        assert!(figures.median_ms() < MEDIAN_MS, "{fault}: {figures:?}");
         let mut row = vec![self.source.as_str().to_owned(), fault.to_owned()];
         row.extend(figures.cells());
         Ok((row, told.join("; ")))
@@ -235,7 +243,8 @@ type Harm = fn(&Path) -> anyhow::Result<()>;
 
 const GOOD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../demo/tokenizer");
 
-fn restore(directory: &Path) -> anyhow::Result<()> {
+/// Puts a good tokenizer into a directory.
+pub fn restore(directory: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(directory)?;
     for name in ["tokenizer.json", "tokenizer_config.json"] {
         std::fs::copy(Path::new(GOOD).join(name), directory.join(name))?;
@@ -254,7 +263,7 @@ fn damage(directory: &Path) -> anyhow::Result<()> {
 }
 
 /// The tokenizer of another model: it knows no merges.
-fn replace(directory: &Path) -> anyhow::Result<()> {
+pub fn replace(directory: &Path) -> anyhow::Result<()> {
     let path = directory.join("tokenizer.json");
     let mut json: serde_json::Value = serde_json::from_slice(&std::fs::read(&path)?)?;
     json["model"]["merges"] = serde_json::json!([]);
@@ -323,9 +332,14 @@ async fn requests_keep_their_tokens_while_one_source_of_the_chain_is_well() -> a
     let router = Router::start(settings).await?;
     router.gateway.tokens.loaded().await;
     let mut house = House { router, engine, source: TokenSource::Local, sent: 0 };
+    let began = Instant::now();
     let (mut row, told) = house.suffer("service and engine hang").await?;
     assert_eq!(told, "tokens of local");
-    assert_eq!((service.asked("/tokenize"), port.asked("/tokenize")), (1, 1));
+    // After each pause one call may try again.
+    let most = 1 + (began.elapsed().as_millis() / FIRST_PAUSE.as_millis()) as usize;
+    for asked in [service.asked("/tokenize"), port.asked("/tokenize")] {
+        assert!((1..=most).contains(&asked), "asked {asked} times, at most {most}");
+    }
     row[0] = "service, engine, local".to_owned();
     row.extend(["-".to_owned(), told]);
     let title = format!("All sources, at most {} ms for each request", DEADLINE.as_millis());

@@ -13,6 +13,7 @@ use kvasir_suite::{GUARD, eventually};
 use serde_json::{Value, json};
 
 use crate::fleet::{complete, completion, pair, quick, served, text};
+use crate::sources;
 
 /// TOK-08. One model's engines split words, the other's use a real vocabulary; both counts must be their engine's.
 #[tokio::test(flavor = "multi_thread")]
@@ -178,5 +179,64 @@ async fn a_prompt_with_an_image_has_the_tokens_before_it_and_proves_nothing() ->
     };
     eventually("the text is compared", || proof("equal") + proof("differs") >= 1.0).await;
     assert_eq!((proof("equal"), proof("differs")), (1.0, 0.0), "the prompt without an image: {lengths:?}");
+    Ok(())
+}
+
+/// TOK-12, TPL-04. An engine that is asked first has no call for these; the tokenizer that follows knows them, and no image
+/// is worked on twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_engine_cannot_be_asked_has_the_tokens_of_the_next_source() -> anyhow::Result<()> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../demo/tokenizer");
+    let tokenizer: Arc<HuggingFace> = Arc::new(HuggingFace::load(&folder)?);
+    let engine = Engine::start(EngineConfig { tokenizer, ..quick() }).await?;
+    let mut settings = settings(&[engine.url()])?;
+    settings.models[0].tokenizer = Some(folder);
+    settings.scheduler.args.kvcache_aware.order = vec![TokenSource::Engine, TokenSource::Local];
+    let router = Router::start(settings).await?;
+    router.gateway.tokens.loaded().await;
+    let calls = || engine.requests().iter().filter(|one| one.path == "/tokenize").count();
+    // The probes may ask for a chat with tools.
+    let before = calls();
+    let picture = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}});
+    let messages = json!([{"role": "user", "content": "Answer in one word. ".repeat(40)}]);
+    let with_picture = json!([messages[0], {"role": "user", "content": [picture]}]);
+    for (path, body) in [
+        ("/v1/messages", json!({"model": MODEL, "max_tokens": 2, "messages": messages})),
+        ("/v1/chat/completions", json!({"model": MODEL, "max_tokens": 2, "messages": with_picture})),
+    ] {
+        let answer = send(router.inference, post(path, body.to_string())?).await?;
+        assert_eq!(answer.status(), 200, "{path}: {:?}", answer.body());
+        let id = answer.headers().get("x-request-id").and_then(|id| id.to_str().ok()).unwrap_or_default();
+        eventually("the decision is recorded", || router.gateway.ring.get(id).is_some()).await;
+        let tokens = router.gateway.ring.get(id).map(|record| record.tokens.clone());
+        let tokens = tokens.ok_or_else(|| anyhow::anyhow!("no record"))?;
+        assert_eq!(tokens.source, Some("local"), "{path}: {:?}", tokens.missing);
+    }
+    assert_eq!(calls(), before);
+    Ok(())
+}
+
+/// TOK-08. Which probe differs, and where, is in the metrics; the ids are not.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_difference_of_the_probes_is_a_metric() -> anyhow::Result<()> {
+    let directory = tempfile::tempdir()?;
+    sources::restore(directory.path())?;
+    let tokenizer: Arc<HuggingFace> = Arc::new(HuggingFace::load(directory.path())?);
+    sources::replace(directory.path())?;
+    let engine = Engine::start(EngineConfig { tokenizer, ..quick() }).await?;
+    let mut settings = settings(&[engine.url()])?;
+    settings.models[0].tokenizer = Some(directory.path().to_owned());
+    let router = Router::start(settings).await?;
+    router.gateway.tokens.loaded().await;
+    let deadline = Instant::now() + GUARD;
+    let difference = || router.gateway.tokens.status()[0].probes.versions.first()?.difference.clone();
+    while difference().is_none() {
+        assert!(Instant::now() < deadline, "{:?}", router.gateway.tokens.status());
+        router.gateway.tokens.verify().await;
+    }
+    let first = difference().ok_or_else(|| anyhow::anyhow!("no difference"))?;
+    let labels = format!("{{model=\"{MODEL}\",probe=\"{}\"}}", first.probe);
+    let shown = router.metric(&format!("kvasir_tokenizer_difference_position{labels}"));
+    assert_eq!(shown, Some(first.at.position as f64));
     Ok(())
 }

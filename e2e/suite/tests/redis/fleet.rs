@@ -10,6 +10,7 @@ use kvasir_kvcache::chain;
 use kvasir_mock_engine::{Engine, EngineConfig, KvEndpoints};
 use kvasir_settings::redis::RedisSettings;
 use kvasir_settings::resolved::KvEventsSettings;
+use kvasir_settings::{CoordinationMode, Settings};
 use kvasir_suite::client::{post, send};
 use kvasir_suite::report::Figures;
 use kvasir_suite::router::{MODEL, Router, settings};
@@ -194,13 +195,23 @@ impl Fleet {
     }
 }
 
-/// A router that knows the engines' caches by Redis alone.
+/// A router that takes the engines' caches from Redis.
 pub async fn router(engines: &[Engine], redis: &RedisSettings) -> Router {
+    router_with(engines, redis, |_| {}).await
+}
+
+/// The same with other settings.
+pub async fn router_with(
+    engines: &[Engine],
+    redis: &RedisSettings,
+    change: impl FnOnce(&mut Settings),
+) -> Router {
     let urls: Vec<String> = engines.iter().map(Engine::url).collect();
     let mut settings = settings(&urls).unwrap();
     settings.redis = Some(redis.clone());
     settings.scrape_interval = Duration::from_millis(100);
-    settings.coordination = Some(kvasir_settings::CoordinationMode::Mirror);
+    settings.coordination = Some(CoordinationMode::Mirror);
+    change(&mut settings);
     Router::start(settings).await.unwrap()
 }
 

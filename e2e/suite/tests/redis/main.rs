@@ -2,8 +2,9 @@
 //!
 //! Outages last as long as `KVASIR_OUTAGE_MS` says, two seconds by default; `make faults-long` makes them long.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "tests fail loudly")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests fail loudly")]
 
+mod engines;
 mod fleet;
 mod interop;
 mod load;

@@ -1,10 +1,10 @@
 use std::time::Duration;
 
-use kvasir_core::{Candidate, Endpoint, EndpointId, Load, QueryError, TokenSource, Tokenized};
+use kvasir_core::{Endpoint, EndpointId, EngineSample, Load, QueryError, TokenSource, Tokenized};
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::{Index, Store, endpoint, pool_of, request};
+use crate::testing::{Index, Store, endpoint, pool_of, request, sampled};
 
 fn tokens(count: u32) -> TokenSlot {
     TokenSlot::Ready(Tokenized {
@@ -18,10 +18,20 @@ fn tokens(count: u32) -> TokenSlot {
 fn producer(
     store: &Arc<Store>,
     args: &KvCacheAwareArgs,
-    mode: CoordinationMode,
+    mode: Option<CoordinationMode>,
 ) -> (StoreHits, Arc<HitSource>) {
-    let index = Index { held: [(0, 16), (1, 320)].into(), ..Index::default() };
-    let source = Arc::new(HitSource::new(mode));
+    let index = Index {
+        held: [(0, 16), (1, 320), (2, 48), (3, 0)].into(),
+        known: [
+            (0, Completeness::Exact),
+            (1, Completeness::Partial),
+            (2, Completeness::Approximate),
+            (3, Completeness::Approximate),
+        ]
+        .into(),
+        ..Index::default()
+    };
+    let source = Arc::new(HitSource::new(mode.into()));
     let lookup = Arc::clone(store) as Arc<dyn BlockLookup>;
     let store = StoreLookup { lookup, source: Arc::clone(&source) };
     (StoreHits::new(PrefixHits::new(Arc::new(index)), store, args), source)
@@ -37,7 +47,7 @@ async fn hits(
 ) -> Result<Vec<PrefixHit>, ProduceError> {
     let mut cycle = CycleState::new(request);
     cycle.tokens = tokens(count);
-    let (producer, _) = producer(store, args, CoordinationMode::Query);
+    let (producer, _) = producer(store, args, Some(CoordinationMode::Query));
     producer.produce(request, pool, &mut cycle).await.map(|()| cycle.hits)
 }
 
@@ -130,29 +140,89 @@ async fn a_failure_is_named_and_leaves_nothing() {
         let got = hits(&store, &KvCacheAwareArgs::default(), &request(), &pool, 16).await;
         assert_eq!(got, Err(ProduceError { producer: "store-hits", reason }));
     }
-    let (producer, _) = producer(&Store::holding(&[]), &KvCacheAwareArgs::default(), CoordinationMode::Query);
+    let (producer, _) =
+        producer(&Store::holding(&[]), &KvCacheAwareArgs::default(), Some(CoordinationMode::Query));
     let mut cycle = CycleState::new(&request());
     let got = producer.produce(&request(), &pool, &mut cycle).await;
     assert_eq!(got.unwrap_err().reason, "no_tokens");
 }
 
+/// What is found where nothing says whom to ask, for 40 tokens.
+async fn open_hits(producer: &StoreHits, request: &InferenceRequest, candidates: usize) -> Vec<PrefixHit> {
+    let pool = pool_of(vec![Load::default(); candidates]);
+    let mut cycle = CycleState::new(request);
+    cycle.tokens = tokens(40);
+    producer.produce(request, &pool, &mut cycle).await.unwrap();
+    cycle.hits
+}
+
 #[tokio::test]
-async fn the_source_decides_anew_for_each_request() {
-    let store = Store::holding(&[1, 1]);
-    let (producer, source) = producer(&store, &KvCacheAwareArgs::default(), CoordinationMode::Mirror);
-    let (request, pool) = (request(), pool_of([Load::default(); 2]));
-    for (mode, expected) in [
-        (CoordinationMode::Mirror, [16, 320]),
-        (CoordinationMode::Query, [16, 16]),
-        (CoordinationMode::Mirror, [16, 320]),
-    ] {
-        source.switch(mode);
-        let mut cycle = CycleState::new(&request);
-        cycle.tokens = tokens(32);
-        producer.produce(&request, &pool, &mut cycle).await.unwrap();
-        assert_eq!(cycle.hits.iter().map(|hit| hit.tokens).collect::<Vec<_>>(), expected, "{mode:?}");
+async fn only_those_are_asked_for_whose_content_is_not_known() {
+    let store = Store::holding(&[1, 2, 0]);
+    let make = producer;
+    let (producer, source) = make(&store, &KvCacheAwareArgs::default(), None);
+    let of_index = |tokens, completeness| PrefixHit { tokens, completeness, ..PrefixHit::default() };
+    let (exact, partial, approximate) =
+        (Completeness::Exact, Completeness::Partial, Completeness::Approximate);
+    let known = [of_index(16, Some(exact)), of_index(320, Some(partial))];
+    let guessed = of_index(48, Some(approximate));
+    // There is nothing in the store yet.
+    let got = open_hits(&producer, &request(), 4).await;
+    assert_eq!(got, [known[0], known[1], guessed, of_index(0, Some(approximate))]);
+    assert!(store.asked.lock().is_empty());
+    source.filled();
+    let got = open_hits(&producer, &request(), 5).await;
+    let of_store = |tokens| PrefixHit { completeness: Some(approximate), ..found(tokens, 16) };
+    assert_eq!(got, [known[0], known[1], of_store(16), of_store(32), of_index(0, None)]);
+    let asked = store.asked.lock().pop().unwrap();
+    assert_eq!(asked.owners, ["pod-2.default", "pod-3.default", "pod-4.default"]);
+    // Everybody is known: nobody is asked.
+    assert_eq!(open_hits(&producer, &request(), 2).await, known);
+    // What was placed at a pod counts where the store has nothing, fails, or cannot tell.
+    let salted = InferenceRequest { cache_salt: Some("s".into()), ..request() };
+    assert_eq!(open_hits(&producer, &salted, 3).await, [known[0], known[1], guessed]);
+    assert!(store.asked.lock().is_empty());
+    for answer in [Ok(vec![0]), Err(QueryError::TimedOut)] {
+        let store = Arc::new(Store { answer, ..Store::default() });
+        let (producer, source) = make(&store, &KvCacheAwareArgs::default(), None);
+        source.filled();
+        assert_eq!(open_hits(&producer, &request(), 3).await, [known[0], known[1], guessed]);
+        assert_eq!(store.asked.lock().len(), 1);
     }
-    assert_eq!(store.asked.lock().len(), 1);
+}
+
+#[tokio::test]
+async fn a_mode_that_is_set_asks_always_or_never() {
+    for (mode, expected, asked) in
+        [(CoordinationMode::Mirror, [16, 320], 0), (CoordinationMode::Query, [16, 16], 1)]
+    {
+        let store = Store::holding(&[1, 1]);
+        let (producer, source) = producer(&store, &KvCacheAwareArgs::default(), Some(mode));
+        source.filled();
+        let hits = open_hits(&producer, &request(), 2).await;
+        assert_eq!(hits.iter().map(|hit| hit.tokens).collect::<Vec<_>>(), expected, "{mode:?}");
+        assert_eq!(store.asked.lock().len(), asked);
+    }
+}
+
+#[tokio::test]
+async fn another_block_size_of_the_engines_is_noticed_where_the_store_is_asked() {
+    let store = Store::holding(&[0]);
+    let sized = |block_size| sampled(EngineSample { block_size, ..EngineSample::default() });
+    let request = request();
+    let noticed = async |mode, blocks: [u32; 3]| {
+        let (producer, source) = producer(&store, &KvCacheAwareArgs::default(), mode);
+        source.filled();
+        let mut cycle = CycleState::new(&request);
+        cycle.tokens = tokens(40);
+        producer.produce(&request, &pool_of(blocks.map(sized)), &mut cycle).await.unwrap();
+        source.other_sizes()
+    };
+    let query = Some(CoordinationMode::Query);
+    assert_eq!(noticed(query, [16, 64, 0]).await, [("m".into(), Some(64))]);
+    assert_eq!(noticed(query, [16, 0, 16]).await, [("m".into(), None)]);
+    assert_eq!(noticed(None, [64, 64, 16]).await, [("m".into(), None)], "only the third is asked for");
+    assert_eq!(noticed(Some(CoordinationMode::Mirror), [64, 64, 64]).await, []);
 }
 
 #[tokio::test]
@@ -175,7 +245,7 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let store = Store::holding(&held);
         let args = KvCacheAwareArgs { block_size_to_hash: size, max_blocks_to_match: max, ..KvCacheAwareArgs::default() };
-        let (producer, _) = producer(&store, &args, CoordinationMode::Query);
+        let (producer, _) = producer(&store, &args, Some(CoordinationMode::Query));
         let (request, pool) = (request(), pool_of([Load::default(); 3]));
         let mut cycle = CycleState::new(&request);
         cycle.tokens = TokenSlot::Ready(Tokenized {

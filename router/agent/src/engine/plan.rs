@@ -90,15 +90,8 @@ fn sources(config: &EngineConfig, discovery: &Discovery) -> Result<Vec<KvEventsS
     }])
 }
 
-/// A configured source.
 fn source_of(settings: &KvEventsSettings) -> KvEventsSource {
-    KvEventsSource {
-        endpoint: settings.endpoint.clone(),
-        replay: settings.replay.clone(),
-        topic: settings.topic.clone(),
-        bind: settings.endpoint.contains("://*"),
-        rank: Some(settings.rank),
-    }
+    KvEventsSource::configured(&settings.endpoint, settings.replay.as_deref(), &settings.topic, settings.rank)
 }
 
 /// Whether a version tells where it publishes. A build from source may call itself anything; it is taken for old.

@@ -70,7 +70,10 @@ pub(super) async fn write(pod: Arc<KthenaPod>, redis: Redis, stop: CancellationT
         back_off = if ended.is_ok() { GATHER } else { (back_off * 2).min(MOST_BACK_OFF) };
         writers.report(&pod, ended.err());
     }
-    let last = async { while !matches!(writers.flush(&pod).await, Ok(0) | Err(_)) {} };
+    let last = async {
+        while !matches!(writers.flush(&pod).await, Ok(0) | Err(_)) {}
+        writers.release().await;
+    };
     let _ = tokio::time::timeout(ENDING, last).await;
 }
 
@@ -111,6 +114,13 @@ impl Writers {
         Ok(0)
     }
 
+    /// Lets a successor begin at once. Where that fails it waits a few seconds.
+    async fn release(&mut self) {
+        for writer in self.all() {
+            let _ = writer.release().await;
+        }
+    }
+
     fn all(&mut self) -> impl Iterator<Item = &mut KthenaWriter> {
         std::iter::once(&mut self.base).chain(self.adapters.values_mut())
     }
@@ -134,14 +144,10 @@ impl Writers {
             if self.adapters.len() >= MOST_ADAPTERS {
                 return None;
             }
-            // The model's writer keeps the names of all blocks. One that has none takes every name of its pod for stale,
-            // so it is sent to where this pod's engine has none.
-            let engine = match self.names.engine {
-                KthenaEngine::Vllm => KthenaEngine::Sglang,
-                KthenaEngine::Sglang => KthenaEngine::Vllm,
-            };
-            let names = WriterNames { model: (**adapter).to_owned(), engine, ..self.names.clone() };
-            let writer = KthenaWriter::new(self.redis.clone(), names, WriterOptions::default());
+            // The model's writer keeps the names of all blocks.
+            let names = WriterNames { model: (**adapter).to_owned(), ..self.names.clone() };
+            let options = WriterOptions { keeps_mapping: false, ..WriterOptions::default() };
+            let writer = KthenaWriter::new(self.redis.clone(), names, options);
             self.adapters.insert(Arc::clone(adapter), writer);
         }
         self.adapters.get_mut(adapter)

@@ -220,6 +220,54 @@ async fn a_sleeping_engine_holds_nothing() {
     agent.end().await;
 }
 
+/// An agent that is started while the engine sleeps reads of its past by replay.
+#[tokio::test]
+async fn an_engine_that_slept_before_its_agent_came_holds_nothing() {
+    let redis = TestServer::start().await;
+    let engine = FakeEngine::start().await;
+    engine.store(0..4);
+    engine.set_asleep(true);
+    let agent = Agent::start(redis.port(), &engine, &[]).await;
+    eventually("published", async || published(&redis, &engine).await == "0").await;
+    eventually("forgotten", async || {
+        let owner = agent.owner().await;
+        owner["lastSequence"] == Value::Null && owner["blocks"] == 0 && owner["resets"] == 1
+    })
+    .await;
+    engine.set_asleep(false);
+    engine.store(4..6);
+    eventually("what it holds now is published", async || published(&redis, &engine).await == "2").await;
+    agent.end().await;
+}
+
+/// A living agent that does not hear its engine has nothing to vouch for.
+#[tokio::test]
+async fn an_engine_that_is_not_heard_lapses_until_it_is_again() {
+    let redis = TestServer::start().await;
+    let mut engine = FakeEngine::start().await;
+    engine.store(0..4);
+    let agent = Agent::start(redis.port(), &engine, &[]).await;
+    eventually("published", async || published(&redis, &engine).await == "4").await;
+    let owner = key::owner(&EndpointId::new("ns", "pod", engine.port(), 0));
+    let lease_left = async || {
+        let owners = key::owners(key::stream_of(&owner));
+        let end = redis.ask(&["ZSCORE", &owners, &owner]).await.concat().parse::<f64>().unwrap_or_default();
+        let now = redis.ask(&["TIME"]).await;
+        end - now[0].parse::<f64>().unwrap() * 1e3 - now[1].parse::<f64>().unwrap() / 1e3
+    };
+    assert!(lease_left().await > 0.0);
+    engine.cut_off();
+    let cut = Instant::now();
+    eventually("the lease ends", async || lease_left().await <= 0.0).await;
+    assert!(cut.elapsed() >= Duration::from_secs(2), "a short break is no silence: {:?}", cut.elapsed());
+    // Meanwhile the engine goes on.
+    engine.store(4..6);
+    engine.reconnect();
+    eventually("it is vouched for again", async || lease_left().await > 0.0).await;
+    eventually("and whole", async || published(&redis, &engine).await == "6").await;
+    agent.end().await;
+}
+
 #[tokio::test]
 async fn a_redis_that_comes_late_gets_everything() {
     let mut redis = TestServer::start().await;

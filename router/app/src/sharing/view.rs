@@ -5,12 +5,12 @@ use std::time::Instant;
 
 use kvasir_coordination::kthena::{Garbage, LookupStats};
 use kvasir_coordination::load::LoadExchange;
-use kvasir_coordination::{KthenaLookup, Mirror, MirrorStatus, OwnerState, Redis};
+use kvasir_coordination::{KthenaLookup, Mirror, MirrorStatus, MirroredOwner, OwnerState, Redis};
 use kvasir_gateway::CoordinationView;
-use kvasir_plugins::HitSource;
-use kvasir_settings::CoordinationMode;
+use kvasir_plugins::{HitPolicy, HitSource};
+use kvasir_state::State;
 use kvasir_telemetry::{Page, names};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::Store;
 
@@ -20,35 +20,53 @@ pub(super) struct View {
     name: String,
     lookup: KthenaLookup,
     source: Arc<HitSource>,
+    state: Arc<State>,
     mirror: Option<Arc<Mirror>>,
     load: Option<LoadExchange>,
-    garbage: Option<Garbage>,
-    /// As the settings say; `None` where it is found out.
-    wanted: Option<CoordinationMode>,
+    garbage: Garbage,
 }
 
 impl View {
     pub(super) fn new(
         store: &Store,
+        state: Arc<State>,
         mirror: Option<Arc<Mirror>>,
         load: Option<LoadExchange>,
-        garbage: Option<Garbage>,
-        wanted: Option<CoordinationMode>,
+        garbage: Garbage,
     ) -> Self {
         Self {
             redis: store.redis.clone(),
             name: store.name.clone(),
             lookup: store.lookup.clone(),
             source: Arc::clone(&store.source),
+            state,
             mirror,
             load,
             garbage,
-            wanted,
         }
     }
 
-    fn queries(&self) -> bool {
-        self.source.mode() == CoordinationMode::Query
+    /// The mirror, with the owners that this router routes to. Others may share the Redis.
+    fn mirrored(&self) -> Option<MirrorStatus> {
+        let mut status = self.mirror.as_ref()?.status();
+        let is_wanted = |owner: &MirroredOwner| {
+            owner.state != OwnerState::Unwanted && self.state.endpoint(&owner.owner).is_some()
+        };
+        status.owners.retain(is_wanted);
+        Some(status)
+    }
+
+    /// How lookups in kthena's layout do.
+    fn query(&self) -> Value {
+        let mut query = lookup(&self.lookup.stats());
+        if let Value::Object(fields) = &mut query {
+            let sizes = self.source.other_sizes().into_iter();
+            let sizes: Map<String, Value> =
+                sizes.filter_map(|(model, size)| Some((model.to_string(), json!(size?)))).collect();
+            fields.insert("asked_now".to_owned(), json!(self.source.asks_store()));
+            fields.insert("models_with_other_block_size".to_owned(), Value::Object(sizes));
+        }
+        query
     }
 }
 
@@ -63,22 +81,20 @@ impl CoordinationView for View {
                 "reconnects": status.reconnects,
                 "last_error": status.last_error,
             },
-            "mode": self.source.mode().as_str(),
-            "chosen_by": if self.wanted.is_some() { "settings" } else { "what is found in Redis" },
+            "mode": self.source.policy().as_str(),
             "mirror": self.mirror.as_ref().map(|mirror| mirror.status()),
-            "query": lookup(&self.lookup.stats()),
+            "query": self.query(),
             "load": self.load.as_ref().map(|load| json!(load.status())),
-            "garbage": self.garbage.as_ref().map(|garbage| json!(garbage.stats())),
+            "garbage": self.garbage.stats(),
         })
     }
 
     fn summary(&self) -> Value {
         let mut summary = json!({
-            "mode": self.source.mode().as_str(),
+            "mode": self.source.policy().as_str(),
             "connected": self.redis.status().connected,
         });
-        if let (Some(mirror), Value::Object(fields)) = (&self.mirror, &mut summary) {
-            let status = mirror.status();
+        if let (Some(status), Value::Object(fields)) = (self.mirrored(), &mut summary) {
             let synced = status.owners.iter().filter(|owner| owner.state == OwnerState::Synced);
             fields.insert("owners_published".to_owned(), json!(status.owners.len()));
             fields.insert("owners_synced".to_owned(), json!(synced.count()));
@@ -95,15 +111,18 @@ impl CoordinationView for View {
         page.family(&names::REDIS_RECONNECTS, [(Vec::new(), status.reconnects as f64)]);
         page.family(
             &names::COORDINATION_MODE,
-            CoordinationMode::ALL.map(|mode| {
-                (vec![mode.as_str()], f64::from(u8::from(mode == self.source.mode())))
-            }),
+            HitPolicy::ALL
+                .map(|policy| (vec![policy.as_str()], f64::from(u8::from(policy == self.source.policy())))),
         );
-        if let Some(mirror) = &self.mirror {
-            add_mirror(&mirror.status(), page);
+        if let Some(status) = self.mirrored() {
+            add_mirror(&status, page);
         }
-        if self.queries() {
+        if self.source.asks_store() {
             add_lookup(&self.lookup.stats(), page);
+            let sizes = self.source.other_sizes();
+            let sizes =
+                sizes.iter().map(|(model, size)| (vec![model.as_str()], f64::from(u8::from(size.is_some()))));
+            page.family(&names::QUERY_BLOCK_SIZE_DIFFERS, sizes);
         }
         if let Some(load) = &self.load {
             page.family(&names::LOAD_PEERS, [(Vec::new(), load.status().peers as f64)]);
@@ -116,11 +135,11 @@ fn add_mirror(status: &MirrorStatus, page: &mut Page) {
     page.family(&names::MIRROR_CONTACT_AGE, contact);
     page.family(&names::MIRROR_EMPTIED, [(Vec::new(), status.emptied as f64)]);
     page.family(&names::MIRROR_MALFORMED, [(Vec::new(), status.malformed as f64)]);
-    let owners: Vec<(String, &kvasir_coordination::MirroredOwner)> =
+    let owners: Vec<(String, &MirroredOwner)> =
         status.owners.iter().map(|owner| (owner.owner.to_string(), owner)).collect();
     let states = owners.iter().map(|(name, owner)| (vec![name.as_str(), owner.state.as_str()], 1.0));
     page.family(&names::MIRROR_OWNER_STATE, states);
-    let mut family = |family: &names::Family, number: &dyn Fn(&kvasir_coordination::MirroredOwner) -> f64| {
+    let mut family = |family: &names::Family, number: &dyn Fn(&MirroredOwner) -> f64| {
         page.family(family, owners.iter().map(|(name, owner)| (vec![name.as_str()], number(owner))));
     };
     family(&names::MIRROR_LEASE, &|owner| owner.lease_left_ms as f64 / 1000.0);
@@ -132,7 +151,10 @@ fn add_mirror(status: &MirrorStatus, page: &mut Page) {
 fn add_lookup(stats: &LookupStats, page: &mut Page) {
     let results = [
         ("hit", stats.hits),
-        ("miss", stats.lookups.saturating_sub(stats.hits + stats.unreachable + stats.timeouts + stats.refused)),
+        (
+            "miss",
+            stats.lookups.saturating_sub(stats.hits + stats.unreachable + stats.timeouts + stats.refused),
+        ),
         ("unreachable", stats.unreachable),
         ("timeout", stats.timeouts),
         ("refused", stats.refused),

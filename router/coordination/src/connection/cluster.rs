@@ -47,6 +47,7 @@ pub(super) struct Cluster {
     /// Wakes the keeper: the map may be old.
     stale: Notify,
     status: Mutex<Status>,
+    /// Reconnects of servers that are gone, and masters that were replaced.
     remade: AtomicU64,
 }
 
@@ -262,9 +263,19 @@ impl Cluster {
         self.readings.send_modify(|readings| *readings += 1);
     }
 
+    /// Counts the masters of the map so far that serve nothing in the next one, each as a connection made anew: a
+    /// replica that took over is another server, and may lack the last of what its master acknowledged. A slot that
+    /// moves between masters takes its keys along, and counts only with the last one of a master.
+    fn count_replaced(&self, next: &SlotMap) {
+        let known = self.map.load();
+        let gone = known.iter().flat_map(|map| map.masters()).filter(|node| !next.masters().contains(node));
+        self.remade.fetch_add(gone.count() as u64, Ordering::Relaxed);
+    }
+
     fn settle(&self, map: Option<SlotMap>, failure: StoreError) {
         let connected = map.is_some();
         if let Some(map) = map {
+            self.count_replaced(&map);
             let named: Vec<String> =
                 map.masters().iter().chain(&self.seeds).map(ToString::to_string).collect();
             let gone: Vec<Kept> = self

@@ -325,3 +325,29 @@ async fn a_paused_master_of_a_cluster_holds_up_only_its_own_keys() {
     cluster.masters[0].resume();
     until(async || redis.query::<Value>(&get(&held), LIMIT).await, Result::is_ok).await.unwrap();
 }
+
+/// The replica that takes over is connected to for the first time, and may lack what its master acknowledged.
+#[tokio::test]
+async fn a_replica_that_takes_over_in_a_cluster_counts_as_a_reconnect() {
+    let mut cluster = TestCluster::start(3).await;
+    let bus = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let arguments =
+        ["--cluster-enabled", "yes", "--cluster-port", bus.as_str(), "--cluster-node-timeout", "2000"];
+    let replica = TestServer::start_with(&arguments).await;
+    let id = cluster.masters[0].ask(&["CLUSTER", "MYID"]).await.concat();
+    cluster.masters[0].ask(&["CLUSTER", "MEET", "127.0.0.1", &replica.port().to_string(), &bus]).await;
+    replica.wait_for(&["CLUSTER", "REPLICATE", &id], |parts| parts == ["OK"]).await;
+    replica
+        .wait_for(&["INFO", "replication"], |parts| parts.concat().contains("master_link_status:up"))
+        .await;
+    let redis = connected(cluster.settings()).await;
+    let key =
+        (0..).map(|number| format!("key{number}")).find(|key| slots::slot_of(key.as_bytes()) < 5000).unwrap();
+    redis.query::<()>(&set(&key, "1"), LIMIT).await.unwrap();
+    assert_eq!(redis.status().reconnects, 0);
+    cluster.masters[0].kill();
+    replica.wait_for(&["CLUSTER", "FAILOVER", "TAKEOVER"], |parts| parts == ["OK"]).await;
+    until(async || redis.query::<()>(&set(&key, "2"), LIMIT).await, Result::is_ok).await.unwrap();
+    until(async || redis.status().reconnects, |reconnects| *reconnects > 0).await;
+    assert_eq!(replica.ask(&["GET", &key]).await, ["2"]);
+}

@@ -20,8 +20,9 @@ use tokio_util::sync::CancellationToken;
 use crate::connection::{Node, Redis, Refusal, StoreError, refusal};
 use crate::key;
 
-/// Keys that one step of the server looks at.
-const COUNT: usize = 1000;
+/// Keys that one step of the server looks at, and whose entries are read at once: few, because requests' lookups wait
+/// behind them in the server.
+const COUNT: usize = 200;
 /// How long the lock outlives a router that stops in the middle of a pass, milliseconds.
 const LOCK_MILLIS: u64 = 30_000;
 /// Removes fields whose value is still the one that was read: a block may be stored again in between.
@@ -89,7 +90,8 @@ pub struct GarbageStats {
 pub struct Garbage(Arc<Mutex<GarbageStats>>);
 
 impl Garbage {
-    /// Begins to make passes, until `stop`; must be called inside a runtime.
+    /// Begins to make passes, until `stop`; must be called inside a runtime. `redis` is a connection that no request
+    /// uses: an answer about many keys would hold up what comes behind it.
     pub fn start(redis: Redis, options: GarbageOptions, stop: CancellationToken) -> Self {
         let collector = Collector::new(redis, options);
         let stats = Arc::clone(&collector.shown);

@@ -1,8 +1,10 @@
 //! Writes what one pod holds in kthena's layout, for the routers that read it.
 //!
 //! The writer knows what should be there, and which of it has not been written yet. Failures cost nothing but time:
-//! what was not written is written later, and everything is written anew when the store is another one.
+//! what was not written is written later, and everything is written anew when the store is another one. Of several
+//! writers for the same blocks one writes, and the others stand by.
 
+mod lease;
 mod scan;
 mod state;
 #[cfg(test)]
@@ -17,6 +19,7 @@ use redis::{Cmd, Pipeline};
 use crate::connection::{Redis, Refusal, StoreError, refusal};
 use crate::key;
 
+use lease::{Claim, Lease};
 use scan::Scan;
 use state::{Pending, State};
 
@@ -24,10 +27,8 @@ use state::{Pending, State};
 const BATCH: usize = 500;
 /// Pipelines in one call, so that a caller with much to write comes up for air.
 const MOST_BATCHES: usize = 16;
-/// How often the writer's mark in the store is looked at.
-const CHECK_EVERY: Duration = Duration::from_secs(5);
-/// How long the mark outlives its writer, seconds.
-const MARK_SECONDS: u64 = 7 * 86_400;
+/// How often it is looked for entries that grow old.
+const AGE_EVERY: Duration = Duration::from_secs(60);
 
 /// Whose keys the mapping is among.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,7 +76,7 @@ pub enum KthenaChange {
 /// How a writer behaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WriterOptions {
-    /// How long one pipeline may take.
+    /// How long one pipeline may take; well below the six seconds for which a writer's lease outlives it.
     pub limit: Duration,
     /// Age at which an entry's time stamp is renewed, well before the 24 h at which it is taken for forgotten. Entries
     /// are renewed over the sixth of it that follows, so that they do not all fall due together.
@@ -119,6 +120,8 @@ pub struct WriterStats {
     pub rewrites: u64,
     /// Whether the store is being gone through for stale entries.
     pub reconciling: bool,
+    /// Whether another living writer has these blocks, so that this one writes nothing.
+    pub standing_by: bool,
 }
 
 /// Writes one pod's blocks. Every method may be dropped at an await; nothing is lost by it.
@@ -126,11 +129,12 @@ pub struct KthenaWriter {
     redis: Redis,
     names: WriterNames,
     options: WriterOptions,
-    /// This writer's life.
-    id: String,
+    lease: Lease,
     state: State,
     scan: Option<Scan>,
-    checked: Option<Instant>,
+    /// Whether anything was written since everything was last to be written anew.
+    has_written: bool,
+    aged: Option<Instant>,
     reconnects: u64,
     stats: WriterStats,
 }
@@ -142,10 +146,11 @@ impl KthenaWriter {
             redis,
             names,
             options,
-            id: uuid::Uuid::new_v4().to_string(),
+            lease: Lease::new(),
             state: State::default(),
             scan: None,
-            checked: None,
+            has_written: false,
+            aged: None,
             reconnects: 0,
             stats: WriterStats::default(),
         }
@@ -171,12 +176,14 @@ impl KthenaWriter {
             held: self.state.held(),
             mapped: self.state.mapped(),
             pending: self.state.pending(),
-            reconciling: self.scan.is_some(),
+            reconciling: self.scan.is_some() && !self.lease.stands_by(),
+            standing_by: self.lease.stands_by(),
             ..self.stats
         }
     }
 
-    /// Writes what is not written yet, at most 8,000 entries in one call. How many are left.
+    /// Writes what is not written yet, at most 8,000 entries in one call. How many are left; none while another writer
+    /// has these blocks.
     ///
     /// # Errors
     /// What is not written stays to be written; call again after a while.
@@ -189,62 +196,83 @@ impl KthenaWriter {
         if result.is_err() {
             self.stats.failures += 1;
         }
-        result.map(|()| self.state.pending())
+        result.map(|()| if self.lease.stands_by() { 0 } else { self.state.pending() })
     }
 
-    /// Looks after what is written: whether the store is still the one that was written to, entries that grow old, and
-    /// entries of this pod that should not be there (left by an earlier life). Call it every second or so.
+    /// Looks after what is written: whether this writer is the one that writes, whether the store is still the one that
+    /// was written to, entries that grow old, and entries of this pod that should not be there (left by an earlier life,
+    /// or come back with another store). Call it every second or so.
     ///
     /// # Errors
     /// As [`flush`](Self::flush).
     pub async fn maintain(&mut self) -> Result<(), StoreError> {
         self.notice_reconnect();
-        if self.checked.is_none_or(|at| at.elapsed() >= CHECK_EVERY) {
-            self.check_mark().await?;
+        if self.lease.is_due() {
+            self.claim().await?;
+        }
+        if !self.may_write().await? {
+            return Ok(());
+        }
+        if self.aged.is_none_or(|at| at.elapsed() >= AGE_EVERY) {
             let now = self.now().await?;
             self.state.renew_older(now, self.options.refresh_after.as_secs());
-            self.checked = Some(Instant::now());
+            self.aged = Some(Instant::now());
         }
-        if let Some(mut scan) = self.scan.take() {
+        if let Some(scan) = &mut self.scan {
             let step = scan.advance(&self.redis, &self.names, &self.state, &self.options).await;
             self.stats.stale_removed += scan.take_removed();
-            if !matches!(step, Ok(true)) {
-                self.scan = Some(scan);
+            if step? {
+                self.scan = None;
             }
-            step?;
         }
         Ok(())
     }
 
+    /// Lets another writer begin at once. Whatever is called after it may take the blocks up again.
+    ///
+    /// # Errors
+    /// The store failed: the lease ends by itself after a few seconds.
+    pub async fn release(&mut self) -> Result<(), StoreError> {
+        self.lease.release(&self.redis, &self.names, self.options.limit).await
+    }
+
     /// After a new connection some of what was acknowledged may be missing: a server may have come back empty, and a
-    /// replica that became the master may not have had the last writes.
+    /// replica that became the master may not have had the last writes, removals among them.
     fn notice_reconnect(&mut self) {
         let reconnects = self.redis.status().reconnects;
         if reconnects != self.reconnects {
             self.reconnects = reconnects;
-            self.checked = None;
+            self.lease.doubt();
             self.rewrite();
+            self.scan = Some(Scan::default());
         }
     }
 
     fn rewrite(&mut self) {
         self.stats.rewrites += 1;
+        self.has_written = false;
         self.state.rewrite();
     }
 
-    async fn check_mark(&mut self) -> Result<(), StoreError> {
-        let name = key::kthena_writer(&self.names.model, &self.names.pod);
-        let mark: Option<String> = self.redis.query(redis::cmd("GET").arg(&name), self.options.limit).await?;
-        if mark.as_deref() != Some(&self.id) {
-            if self.checked.is_some() {
+    /// Whether this writer is the one that writes, asked where that is not certain.
+    async fn may_write(&mut self) -> Result<bool, StoreError> {
+        let limit = self.options.limit;
+        if !self.lease.allows(limit) && (!self.lease.stands_by() || self.lease.is_due()) {
+            self.claim().await?;
+        }
+        Ok(self.lease.allows(limit))
+    }
+
+    async fn claim(&mut self) -> Result<(), StoreError> {
+        let claim = self.lease.claim(&self.redis, &self.names, self.options.limit).await?;
+        if claim == (Claim::Ours { known: false }) {
+            if self.has_written {
                 self.rewrite();
             }
             // Nobody's or another writer's store: there may be entries that we know nothing of.
             self.scan = Some(Scan::default());
         }
-        let mut set = redis::cmd("SET");
-        set.arg(&name).arg(&self.id).arg("EX").arg(MARK_SECONDS);
-        self.redis.query::<()>(&set, self.options.limit).await
+        Ok(())
     }
 
     fn bound(&mut self) {
@@ -258,8 +286,15 @@ impl KthenaWriter {
     }
 
     async fn write(&mut self) -> Result<(), StoreError> {
-        let now = self.now().await?;
+        let mut now = None;
         for _ in 0..MOST_BATCHES {
+            if !self.may_write().await? {
+                return Ok(());
+            }
+            let now = match now {
+                Some(now) => now,
+                None => *now.insert(self.now().await?),
+            };
             let batch = self.state.batch(BATCH);
             if batch.is_empty() {
                 return Ok(());
@@ -268,6 +303,7 @@ impl KthenaWriter {
             for pending in &batch {
                 pipe.add_command(self.command(pending, now));
             }
+            self.has_written = true;
             let answers = self.redis.pipeline(&pipe, self.options.limit).await?;
             let mut failure = None;
             for (pending, answer) in batch.iter().zip(&answers) {

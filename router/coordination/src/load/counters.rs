@@ -12,8 +12,10 @@ use kvasir_core::{EndpointId, LoadBoard, SharedLoad};
 use crate::connection::{Redis, StoreError};
 use crate::key;
 
-/// The script, see there.
-const SCRIPT: &str = include_str!("counters.lua");
+/// Puts our share right, see there.
+const SHARE: &str = concat!(include_str!("../script/clock.lua"), include_str!("counters.lua"));
+/// Whether anybody else counts, see there.
+const FOREIGN: &str = include_str!("foreign.lua");
 /// How long a replica's share outlives it. Longer than a pause of its process, for it is others who take it back.
 const LEASE: Duration = Duration::from_secs(10);
 /// Pods in one exchange.
@@ -25,11 +27,13 @@ pub(super) struct Counters {
     told: BTreeMap<String, u32>,
     peers: Vec<(EndpointId, SharedLoad)>,
     heard: Option<Instant>,
+    /// Replicas whose lease had ended at the last exchange: their shares are taken back with the next one.
+    ended: Vec<String>,
 }
 
 impl Counters {
     pub(super) fn new(replica: String) -> Self {
-        Self { replica, told: BTreeMap::new(), peers: Vec::new(), heard: None }
+        Self { replica, told: BTreeMap::new(), peers: Vec::new(), heard: None, ended: Vec::new() }
     }
 
     /// Tells our share and hears the totals. How many counters were healed.
@@ -54,7 +58,8 @@ impl Counters {
                 *share = share.saturating_add(load.in_flight);
             }
         }
-        let (totals, healed) = self.send(redis, &shares, LEASE, limit).await?;
+        let (totals, healed, ended) = self.send(redis, &shares, LEASE, limit).await?;
+        self.ended = ended.into_iter().filter(|replica| *replica != self.replica).collect();
         self.peers.clear();
         for ((field, share), total) in shares.iter().zip(totals) {
             let others = u32::try_from(total.saturating_sub(i64::from(*share)).max(0)).unwrap_or(u32::MAX);
@@ -66,16 +71,14 @@ impl Counters {
         Ok(healed)
     }
 
-    /// What others have in flight, as long as it is believed, and whether anybody has.
+    /// What others have in flight, and whether anybody has; `None` when it was not heard lately.
     pub(super) fn peers(
-        &mut self,
+        &self,
         now: Instant,
         believed: Duration,
-    ) -> (Vec<(EndpointId, SharedLoad)>, usize) {
-        if self.heard.is_none_or(|at| now.saturating_duration_since(at) > believed) {
-            self.peers.clear();
-        }
-        (self.peers.clone(), usize::from(!self.peers.is_empty()))
+    ) -> Option<(Vec<(EndpointId, SharedLoad)>, usize)> {
+        let fresh = self.heard.is_some_and(|at| now.saturating_duration_since(at) <= believed);
+        fresh.then(|| (self.peers.clone(), usize::from(!self.peers.is_empty())))
     }
 
     pub(super) async fn withdraw(&mut self, redis: &Redis, limit: Duration) -> Result<(), StoreError> {
@@ -91,16 +94,32 @@ impl Counters {
         shares: &BTreeMap<String, u32>,
         lease: Duration,
         limit: Duration,
-    ) -> Result<(Vec<i64>, u64), StoreError> {
+    ) -> Result<(Vec<i64>, u64, Vec<String>), StoreError> {
         let mut script = redis::cmd("EVAL");
-        script.arg(SCRIPT).arg(3).arg(key::KTHENA_ON_FLIGHT).arg(key::kthena_shares(&self.replica));
-        script.arg(key::kthena_replicas()).arg(&self.replica);
-        script.arg(u64::try_from(lease.as_millis()).unwrap_or(0)).arg(key::kthena_shares(""));
+        script.arg(SHARE).arg(3 + self.ended.len());
+        script.arg(key::KTHENA_ON_FLIGHT).arg(key::kthena_shares(&self.replica)).arg(key::kthena_replicas());
+        self.ended.iter().for_each(|replica| {
+            script.arg(key::kthena_shares(replica));
+        });
+        script.arg(&self.replica).arg(u64::try_from(lease.as_millis()).unwrap_or(0));
+        script.arg(self.ended.len()).arg(&self.ended);
         for (field, share) in shares {
             script.arg(field).arg(*share);
         }
         redis.query(&script, limit).await
     }
+}
+
+/// Whether anybody but these replicas has something in flight in the counters.
+pub(super) async fn is_foreign(
+    redis: &Redis,
+    replicas: impl Iterator<Item = &str>,
+    limit: Duration,
+) -> Result<bool, StoreError> {
+    let shares: Vec<String> = replicas.map(key::kthena_shares).collect();
+    let mut script = redis::cmd("EVAL");
+    script.arg(FOREIGN).arg(1 + shares.len()).arg(key::KTHENA_ON_FLIGHT).arg(shares);
+    redis.query(&script, limit).await
 }
 
 /// A pod's requests over its ranks: the counters do not tell them apart, nor prefill from decode. They are taken for

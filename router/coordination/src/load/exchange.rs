@@ -1,18 +1,17 @@
 //! The task that tells our load and hears the others'.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use kvasir_core::{Clock, LoadBoard};
+use kvasir_core::{Clock, EndpointId, LoadBoard, SharedLoad};
 use kvasir_settings::SharedLoadMode;
 use parking_lot::Mutex;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::{Redis, StoreError};
-use crate::key;
 
-use super::counters::Counters;
+use super::counters::{self, Counters};
 use super::replicas::Replicas;
 use super::{LoadOptions, LoadStatus};
 
@@ -31,18 +30,34 @@ impl Progress {
     }
 }
 
+/// How often it is looked whether kthena's routers count here, where that is found out.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// Looks without anybody of kthena's after which our share of the counters is taken back: a router with few requests
+/// has none in flight at most moments, and is to see ours when it has.
+const QUIET_LOOKS: u32 = 6;
+
 pub(super) struct Exchange {
     redis: Redis,
     board: Arc<dyn LoadBoard>,
     options: LoadOptions,
     clock: Arc<dyn Clock>,
     progress: Arc<Mutex<Progress>>,
-    way: Option<Way>,
+    /// Our vectors; `None` where only kthena's counters are wanted.
+    native: Option<Replicas>,
+    /// kthena's counters, as long as our share is in them.
+    kthena: Option<Counters>,
+    looks: Looks,
 }
 
-enum Way {
-    Native(Replicas),
-    Kthena(Counters),
+/// What has come of the looks for kthena's routers.
+#[derive(Debug, Default)]
+struct Looks {
+    last: Option<Instant>,
+    /// Those that found nobody since somebody was found.
+    quiet: u32,
+    /// Whether the last one found somebody.
+    found: bool,
 }
 
 impl Exchange {
@@ -52,7 +67,19 @@ impl Exchange {
         options: LoadOptions,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { redis, board, options, clock, progress: Arc::default(), way: None }
+        let counters_only = options.mode == SharedLoadMode::Kthena;
+        let native = (!counters_only).then(|| Replicas::new(options.replica.clone(), options.believed));
+        let kthena = counters_only.then(|| Counters::new(options.replica.clone()));
+        Self {
+            redis,
+            board,
+            options,
+            clock,
+            progress: Arc::default(),
+            native,
+            kthena,
+            looks: Looks::default(),
+        }
     }
 
     pub(super) fn progress(&self) -> Arc<Mutex<Progress>> {
@@ -78,17 +105,14 @@ impl Exchange {
     /// Tells our load and hears the others', once. After a failure what was heard is believed a while longer.
     pub(super) async fn exchange(&mut self) {
         let result = self.try_exchange().await;
-        let (now, believed) = (self.clock.now(), self.options.believed);
-        let (peers, count) = match &mut self.way {
-            Some(Way::Native(replicas)) => replicas.peers(now, believed, self.board.as_ref()),
-            Some(Way::Kthena(counters)) => counters.peers(now, believed),
-            None => (Vec::new(), 0),
-        };
+        let now = self.clock.now();
+        let (layout, peers, count) = self.heard(now);
         self.board.set_peers(&peers);
         let mut progress = self.progress.lock();
         progress.status.peers = count;
         match result {
             Ok(()) => {
+                progress.status.layout = Some(layout);
                 progress.status.exchanges += 1;
                 progress.last_exchange = Some(now);
             }
@@ -96,56 +120,95 @@ impl Exchange {
         }
     }
 
+    /// What is believed of the others now, and how many they are. kthena's counters hold the other replicas' load too,
+    /// so while somebody of kthena's counts there they take the place of our vectors.
+    fn heard(&mut self, now: Instant) -> (&'static str, Vec<(EndpointId, SharedLoad)>, usize) {
+        let believed = self.options.believed;
+        let wanted = self.native.is_none() || self.looks.found;
+        let counters = self.kthena.as_ref().filter(|_| wanted);
+        if let Some((peers, count)) = counters.and_then(|counters| counters.peers(now, believed)) {
+            return ("kthena", peers, count);
+        }
+        match &mut self.native {
+            Some(replicas) => {
+                let (peers, count) = replicas.peers(now, believed, self.board.as_ref());
+                ("native", peers, count)
+            }
+            None => ("kthena", Vec::new(), 0),
+        }
+    }
+
     async fn try_exchange(&mut self) -> Result<(), StoreError> {
-        if self.way.is_none() {
-            self.way = Some(self.choose().await?);
-        }
         // What the answers say was so no earlier than this.
-        let (begun, limit) = (self.clock.now(), self.options.limit);
-        match &mut self.way {
-            Some(Way::Native(replicas)) => {
-                let ignored = replicas.exchange(&self.redis, self.board.as_ref(), begun, limit).await?;
-                self.progress.lock().status.ignored += ignored;
-            }
-            Some(Way::Kthena(counters)) => {
-                let healed = counters.exchange(&self.redis, self.board.as_ref(), begun, limit).await?;
-                self.progress.lock().status.healed += healed;
-            }
-            None => {}
+        let begun = self.clock.now();
+        if self.options.mode == SharedLoadMode::Auto {
+            self.look(begun).await;
         }
-        Ok(())
+        let (redis, board, limit) = (&self.redis, self.board.as_ref(), self.options.limit);
+        let native = async {
+            match &mut self.native {
+                Some(replicas) => replicas.exchange(redis, board, begun, limit).await,
+                None => Ok(0),
+            }
+        };
+        let kthena = async {
+            match &mut self.kthena {
+                Some(counters) => counters.exchange(redis, board, begun, limit).await,
+                None => Ok(0),
+            }
+        };
+        let (ignored, healed) = tokio::join!(native, kthena);
+        let mut progress = self.progress.lock();
+        progress.status.ignored += *ignored.as_ref().unwrap_or(&0);
+        progress.status.healed += *healed.as_ref().unwrap_or(&0);
+        ignored.and(healed).map(drop)
+    }
+
+    /// Looks, when it is time, whether anybody but us and our peers counts in kthena's counters, and takes part or
+    /// ceases to. A peer that uses the counters alone is not among our vectors, so it is somebody too.
+    async fn look(&mut self, now: Instant) {
+        if self.looks.last.is_some_and(|at| now.saturating_duration_since(at) < LOOK_EVERY) {
+            return;
+        }
+        let peers = self.native.iter().flat_map(Replicas::names);
+        let ours = peers.chain([self.options.replica.as_str()]);
+        let found = match counters::is_foreign(&self.redis, ours, self.options.limit).await {
+            Ok(found) => found,
+            // A user who may not read the counters cannot take part; and what is of another type is not kthena's.
+            Err(StoreError::Refused(_)) => false,
+            // The exchange itself will say so. Looked at again with the next one.
+            Err(StoreError::Unreachable | StoreError::TimedOut) => return,
+        };
+        self.looks.quiet = if found { 0 } else { self.looks.quiet.saturating_add(1) };
+        (self.looks.last, self.looks.found) = (Some(now), found);
+        if found && self.kthena.is_none() {
+            tracing::info!(
+                "routers of kthena count requests in flight in this Redis; ours are counted there too"
+            );
+            self.kthena = Some(Counters::new(self.options.replica.clone()));
+        }
+        if self.looks.quiet < QUIET_LOOKS {
+            return;
+        }
+        if let Some(counters) = &mut self.kthena
+            && counters.withdraw(&self.redis, self.options.limit).await.is_ok()
+        {
+            tracing::info!("no router of kthena counts in this Redis any more; our share is taken back");
+            self.kthena = None;
+        }
     }
 
     /// Takes back what this replica has told, so that its peers need not wait for its lease to end.
     pub(super) async fn withdraw(&mut self) -> Result<(), StoreError> {
-        match &mut self.way {
-            Some(Way::Native(replicas)) => replicas.withdraw(&self.redis, self.options.limit).await,
-            Some(Way::Kthena(counters)) => counters.withdraw(&self.redis, self.options.limit).await,
+        let (redis, limit) = (&self.redis, self.options.limit);
+        let native = match &mut self.native {
+            Some(replicas) => replicas.withdraw(redis, limit).await,
             None => Ok(()),
-        }
-    }
-
-    async fn choose(&self) -> Result<Way, StoreError> {
-        let kthena = match self.options.mode {
-            SharedLoadMode::Native | SharedLoadMode::Off => false,
-            SharedLoadMode::Kthena => true,
-            SharedLoadMode::Auto => {
-                let exists = redis::cmd("EXISTS").arg(key::KTHENA_ON_FLIGHT).take();
-                self.redis.query::<u64>(&exists, self.options.limit).await? > 0
-            }
         };
-        let (layout, replica) = (if kthena { "kthena" } else { "native" }, self.options.replica.clone());
-        tracing::info!(
-            layout,
-            replica,
-            asked_for = self.options.mode.as_str(),
-            "in-flight load is shared {}",
-            if kthena { "by kthena's counters" } else { "with the other replicas by a vector of our own" }
-        );
-        self.progress.lock().status.layout = Some(layout);
-        Ok(match kthena {
-            true => Way::Kthena(Counters::new(replica)),
-            false => Way::Native(Replicas::new(replica, self.options.believed)),
-        })
+        let kthena = match &mut self.kthena {
+            Some(counters) => counters.withdraw(redis, limit).await,
+            None => Ok(()),
+        };
+        native.and(kthena)
     }
 }

@@ -14,13 +14,8 @@ use super::vector::{self, Entry};
 /// Replicas that are listened to.
 const MOST_REPLICAS: usize = 256;
 
-/// Renews our lease and names the replicas whose lease has not ended. Names that ended a minute ago are removed.
-const RENEW: &str = "local t = redis.call('TIME') \
-    local now = t[1] * 1000 + math.floor(t[2] / 1000) \
-    redis.call('ZADD', KEYS[1], now + ARGV[2], ARGV[1]) \
-    redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - 60000) \
-    redis.call('PEXPIRE', KEYS[1], 120000 + ARGV[2]) \
-    return redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. now, '+inf', 'LIMIT', 0, ARGV[3])";
+/// Renews our lease and names the replicas whose lease has not ended, see there.
+const RENEW: &str = concat!(include_str!("../script/clock.lua"), include_str!("renew.lua"));
 
 pub(super) struct Replicas {
     own: String,
@@ -112,6 +107,11 @@ impl Replicas {
         let peers =
             known.filter_map(|endpoint| Some((endpoint.clone(), *sums.get(&vector::hash_of(&endpoint))?)));
         (peers.collect(), count)
+    }
+
+    /// The peers whose lease had not ended at the last exchange.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.heard.keys().map(String::as_str)
     }
 
     pub(super) async fn withdraw(&mut self, redis: &Redis, limit: Duration) -> Result<(), StoreError> {

@@ -50,9 +50,32 @@ fn load(in_flight: u32) -> SharedLoad {
 }
 
 fn replica(redis: &Redis, name: &str, mode: SharedLoadMode) -> (Arc<Board>, Exchange) {
+    replica_by(redis, name, mode, Arc::new(SystemClock))
+}
+
+fn replica_by(
+    redis: &Redis,
+    name: &str,
+    mode: SharedLoadMode,
+    clock: Arc<dyn Clock>,
+) -> (Arc<Board>, Exchange) {
     let board = Arc::new(Board::default());
     let options = LoadOptions { replica: name.to_owned(), ..LoadOptions::new(mode, None) };
-    (Arc::clone(&board), Exchange::new(redis.clone(), board, options, Arc::new(SystemClock)))
+    (Arc::clone(&board), Exchange::new(redis.clone(), board, options, clock))
+}
+
+/// A clock that the test moves.
+struct TestClock(Mutex<Instant>);
+
+impl Clock for TestClock {
+    fn now(&self) -> Instant {
+        *self.0.lock()
+    }
+}
+
+/// What kthena's counters tell of others: no more than how many.
+fn counted(in_flight: u32) -> SharedLoad {
+    SharedLoad { in_flight, prefill_tokens: 0, decoding: in_flight }
 }
 
 fn status(exchange: &Exchange) -> LoadStatus {
@@ -162,26 +185,97 @@ async fn kthenas_counters_are_joined_where_they_are() {
     assert_eq!(status(&tell_a).layout, Some("kthena"));
     let total = async |pod: &str| server.ask(&["HGET", "kthena:on-flight-requests", pod]).await.concat();
     assert_eq!([total("ns/pod0").await, total("ns/pod1").await, total("ns/pod2").await], ["7", "1", "3"]);
-    let others = |in_flight| SharedLoad { in_flight, prefill_tokens: 0, decoding: in_flight };
     let second_rank = EndpointId::new("ns", "pod2", 8000, 1);
-    let wanted = [(endpoint(0), others(5)), (endpoint(2), others(2)), (second_rank, others(1))];
+    let wanted = [(endpoint(0), counted(5)), (endpoint(2), counted(2)), (second_rank, counted(1))];
     assert_eq!(a.peers(), wanted);
     // Telling the same again changes nothing; less in flight counts down.
     tell_a.exchange().await;
     assert_eq!(total("ns/pod0").await, "7");
     a.set(&[(0, 1)]);
     tell_a.exchange().await;
-    assert_eq!([total("ns/pod0").await, total("ns/pod1").await], ["6", "0"]);
+    assert_eq!([total("ns/pod0").await, total("ns/pod1").await], ["6", "(nil)"], "nothing is no counter");
     // Somebody counts down twice, removes a field, or writes nonsense.
     server.ask(&["HSET", "kthena:on-flight-requests", "ns/pod1", "-3", "ns/pod2", "many"]).await;
     server.ask(&["HDEL", "kthena:on-flight-requests", "ns/pod0"]).await;
     a.set(&[(0, 1), (2, 4)]);
     tell_a.exchange().await;
-    assert_eq!([total("ns/pod0").await, total("ns/pod1").await, total("ns/pod2").await], ["1", "0", "4"]);
+    assert_eq!([total("ns/pod0").await, total("ns/pod1").await, total("ns/pod2").await], ["1", "(nil)", "4"]);
     assert_eq!((a.peers(), status(&tell_a).healed), (Vec::new(), 2));
     tell_a.withdraw().await.unwrap();
-    assert_eq!([total("ns/pod0").await, total("ns/pod2").await, total("other/x").await], ["0", "0", "7"]);
+    assert_eq!(
+        [total("ns/pod0").await, total("ns/pod2").await, total("other/x").await],
+        ["(nil)", "(nil)", "7"]
+    );
     assert_eq!(server.ask(&["KEYS", "kvasir:*"]).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn what_is_found_out_is_found_out_again_and_replicas_never_lose_each_other() {
+    let server = TestServer::start().await;
+    let redis = server.redis().await;
+    let clock = Arc::new(TestClock(Mutex::new(Instant::now())));
+    let shared = || Arc::clone(&clock) as Arc<dyn Clock>;
+    let (a, mut tell_a) = replica_by(&redis, "a", SharedLoadMode::Auto, shared());
+    a.set(&[(0, 4)]);
+    tell_a.exchange().await;
+    // The second one starts when a router of kthena is here already.
+    server.ask(&["HSET", "kthena:on-flight-requests", "ns/pod0", "5"]).await;
+    let (b, mut tell_b) = replica_by(&redis, "b", SharedLoadMode::Auto, shared());
+    b.set(&[(0, 2)]);
+    let mut round = async |passed: u64| {
+        *clock.0.lock() += Duration::from_secs(passed);
+        for _ in 0..3 {
+            tell_a.exchange().await;
+            tell_b.exchange().await;
+        }
+        (status(&tell_a).layout, status(&tell_b).layout)
+    };
+    assert_eq!(round(0).await, (Some("native"), Some("kthena")));
+    assert_eq!((a.peers(), b.peers()), (vec![(endpoint(0), load(2))], vec![(endpoint(0), counted(5))]));
+    assert_eq!(round(10).await, (Some("kthena"), Some("kthena")));
+    assert_eq!((a.peers(), b.peers()), (vec![(endpoint(0), counted(7))], vec![(endpoint(0), counted(9))]));
+    let total = async || server.ask(&["HGET", "kthena:on-flight-requests", "ns/pod0"]).await.concat();
+    assert_eq!(total().await, "11");
+    // kthena's router has nothing in flight: what the replicas keep there for it is no reason to read it themselves.
+    server.ask(&["HINCRBY", "kthena:on-flight-requests", "ns/pod0", "-5"]).await;
+    assert_eq!(round(10).await, (Some("native"), Some("native")));
+    assert_eq!((a.peers(), b.peers()), (vec![(endpoint(0), load(2))], vec![(endpoint(0), load(4))]));
+    assert_eq!(total().await, "6");
+    // It never has again.
+    for _ in 1..6 {
+        assert_eq!(round(10).await, (Some("native"), Some("native")));
+    }
+    assert_eq!(server.ask(&["KEYS", "*on-flight*"]).await, [""; 0], "no trace of anybody");
+}
+
+#[tokio::test]
+async fn a_replica_that_uses_the_counters_alone_is_met_there() {
+    let server = TestServer::start().await;
+    let redis = server.redis().await;
+    let (a, mut tell_a) = replica(&redis, "a", SharedLoadMode::Kthena);
+    let (b, mut tell_b) = replica(&redis, "b", SharedLoadMode::Auto);
+    a.set(&[(0, 4)]);
+    b.set(&[(1, 3)]);
+    for _ in 0..2 {
+        tell_a.exchange().await;
+        tell_b.exchange().await;
+    }
+    assert_eq!((a.peers(), b.peers()), (vec![(endpoint(1), counted(3))], vec![(endpoint(0), counted(4))]));
+}
+
+#[tokio::test]
+async fn counters_that_may_not_be_read_do_not_keep_replicas_apart() {
+    let server = TestServer::start().await;
+    let redis = server.redis().await;
+    server.ask(&["SET", "kthena:on-flight-requests", "somebody else's"]).await;
+    let (a, mut tell_a) = replica(&redis, "a", SharedLoadMode::Auto);
+    let (b, mut tell_b) = replica(&redis, "b", SharedLoadMode::Auto);
+    b.set(&[(1, 9)]);
+    for _ in 0..2 {
+        tell_b.exchange().await;
+        tell_a.exchange().await;
+    }
+    assert_eq!((a.peers(), status(&tell_a).failures), (vec![(endpoint(1), load(9))], 0));
 }
 
 #[tokio::test]
@@ -197,6 +291,7 @@ async fn the_share_of_a_dead_replica_is_taken_back_by_another() {
     assert_eq!(server.ask(&["HGET", "kthena:on-flight-requests", "ns/pod0"]).await, ["5"]);
     // The lease of the first ends.
     server.ask(&["ZADD", &key::kthena_replicas(), "1", "a"]).await;
+    tell_b.exchange().await;
     tell_b.exchange().await;
     assert_eq!(server.ask(&["HGET", "kthena:on-flight-requests", "ns/pod0"]).await, ["3"]);
     assert!(b.peers().is_empty());

@@ -5,8 +5,9 @@
 //! - Deltas are entered in their order; a hole means loading again. A refresh that says twice that there is more than was
 //!   entered means the same, so nothing depends on a single message.
 //! - A lease ends by the server's clock at a refresh, never between two of them. After a pause in which Redis was not
-//!   reached, writers get a moment to renew first: they were likely cut off as well.
-//! - Cut off from Redis: for the grace everything stays, then owners are partial, and after ten times the grace they lapse.
+//!   reached, or in which its clock was set forward, writers get a moment to renew first: they were likely cut off as well.
+//! - Cut off from Redis: for the grace everything stays, then owners are partial and count as not published, and after ten
+//!   times the grace they lapse.
 
 mod entries;
 mod loading;
@@ -60,6 +61,8 @@ pub(super) enum Input {
     Loaded(Vec<(Arc<str>, Result<Loaded, LoadFault>)>),
     /// The owner's slot was not its own any more when something was to be entered.
     Refused(Arc<str>),
+    /// The index did not take what was to be entered: what the machine believes to be there is not.
+    NotTaken(Arc<str>),
     /// Time went by.
     Tick,
 }
@@ -113,6 +116,8 @@ pub(super) enum LoadFault {
     Chunk(#[from] ChunkError),
     #[error("deltas are missing")]
     Hole,
+    #[error("the reading broke off, which is a fault of this program")]
+    Broken,
 }
 
 /// Whose blocks an action is about.
@@ -131,7 +136,8 @@ pub(super) enum Action {
     Change(Whose, Vec<BlockChange>),
     SetCompleteness(Whose, Completeness),
     Lapse(Whose),
-    /// Read these owners' heads, chunks and deltas. One resync of a stream runs at a time.
+    /// Read these owners' heads, chunks and deltas. One resync of a stream runs at a time, and of few owners: all of what
+    /// it read is in memory until it is entered.
     Resync(Vec<Arc<str>>),
     /// Refresh without waiting.
     Refresh,
@@ -168,6 +174,7 @@ pub(super) struct StreamMirror {
     /// When Redis was reached, and the server's clock then.
     contact: Option<(Instant, u64)>,
     connected: bool,
+    /// Until when writers may renew their leases first, server's milliseconds.
     settle_until_ms: u64,
     decay: Decay,
     start: Start,
@@ -220,6 +227,11 @@ impl StreamMirror {
                 }
                 self.out.push(Action::Refresh);
             }
+            Input::NotTaken(name) => {
+                if let Some(owner) = self.owners.get_mut(&name) {
+                    owner.reject(now);
+                }
+            }
             Input::Tick => self.decay(now),
         }
         self.start_resync(now);
@@ -227,6 +239,18 @@ impl StreamMirror {
             self.start = Start::Done;
         }
         std::mem::take(&mut self.out)
+    }
+
+    /// Everything from before is forgotten, but for what is counted: whose blocks are in the index.
+    pub(super) fn start_over(&mut self) -> Vec<Whose> {
+        let fresh = Self::new(self.patience);
+        let before = std::mem::replace(self, fresh);
+        (self.emptied, self.malformed) = (before.emptied, before.malformed);
+        if before.start == Start::Done {
+            self.start = Start::Done;
+        }
+        let loaded = before.owners.values().filter(|owner| owner.loaded.is_some());
+        loaded.filter_map(Mirrored::whose).collect()
     }
 
     /// When something is due even if nothing happens.
@@ -246,9 +270,10 @@ impl StreamMirror {
         self.start == Start::Done
     }
 
-    /// Whether an owner's lease lasted at the last refresh.
+    /// Whether an owner's lease lasted at the last refresh, and that is not longer ago than the grace.
     pub(super) fn publishes(&self, id: &EndpointId) -> bool {
-        self.by_id.get(id).and_then(|name| self.owners.get(name)).is_some_and(Mirrored::is_alive)
+        self.decay == Decay::Fresh
+            && self.by_id.get(id).and_then(|name| self.owners.get(name)).is_some_and(Mirrored::is_alive)
     }
 
     /// The names that a refresh has to read the heads of.
@@ -300,6 +325,7 @@ impl StreamMirror {
             self.decay = Decay::Lapsed;
             for owner in self.owners.values_mut() {
                 owner.lapse(&mut self.out);
+                owner.alive = false;
             }
         }
     }

@@ -27,18 +27,19 @@ pub(super) async fn refresh(
     pipe.cmd("GET").arg(key::store(stream));
     pipe.cmd("TIME");
     pipe.cmd("ZREVRANGE").arg(key::owners(stream)).arg(0).arg(MOST_OWNERS - 1).arg("WITHSCORES");
-    pipe.cmd("XREVRANGE").arg(key::deltas(stream)).arg("+").arg("-").arg("COUNT").arg(1);
     for name in &known {
         ask_head(&mut pipe, name);
     }
+    // After the heads: whatever they speak of is not newer than this entry.
+    pipe.cmd("XREVRANGE").arg(key::deltas(stream)).arg("+").arg("-").arg("COUNT").arg(1);
     let mut values = redis.pipeline(&pipe, limit).await?.into_iter();
     let store = values.next().and_then(|value| read::<Option<String>>(&value).ok()).flatten();
     let (seconds, micros): (u64, u64) = read(&values.next().unwrap_or(Value::Nil))?;
     let now_ms = seconds * 1000 + micros / 1000;
     let leases: Vec<(Vec<u8>, f64)> = read(&values.next().unwrap_or(Value::Nil))?;
-    let last_id = newest(&values.next().unwrap_or(Value::Nil));
     let mut heads: HashMap<Arc<str>, Result<Head, HeadFault>> =
-        known.into_iter().zip(values).map(|(name, value)| (name, Head::parse(&value))).collect();
+        known.into_iter().map(|name| (name, Head::parse(&values.next().unwrap_or(Value::Nil)))).collect();
+    let last_id = newest(&values.next().unwrap_or(Value::Nil));
 
     let mut named = Vec::with_capacity(leases.len());
     let mut malformed = 0;

@@ -1,22 +1,27 @@
 //! The task that follows one stream: reads for its machine, and does what the machine says.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kvasir_core::{Clock, MirrorSink};
+use futures_util::FutureExt;
+use kvasir_core::{Clock, MirrorSink, OwnerSlot};
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::load::load;
-use super::machine::{Action, Input, StreamMirror, Whose};
+use super::machine::{Action, Input, LoadFault, StreamMirror, Whose};
 use super::refresh::refresh;
 use super::tail::{Batch, Positions};
 use crate::connection::Redis;
 
 /// The shortest time between two refreshes: entries may ask for many.
 const SHORTEST_REFRESH: Duration = Duration::from_millis(20);
+
+/// Blocks that are entered at once; more would hold up what else this thread does for more than a millisecond or so.
+const QUICK_BLOCKS: usize = 4096;
 
 /// One stream.
 pub(super) struct Stream {
@@ -44,7 +49,12 @@ struct Reads {
 
 impl Stream {
     /// Follows until `stop`.
-    pub(super) async fn run(self, mut entries: mpsc::Receiver<Batch>, stop: CancellationToken) {
+    pub(super) async fn run(
+        self: Arc<Self>,
+        entries: Arc<tokio::sync::Mutex<mpsc::Receiver<Batch>>>,
+        stop: CancellationToken,
+    ) {
+        let mut entries = entries.lock().await;
         let mut reads = Reads { next_refresh: Some(self.clock.now()), ..Reads::default() };
         loop {
             let now = self.clock.now();
@@ -59,7 +69,7 @@ impl Stream {
                 () = stop.cancelled() => return,
                 Some(batch) = entries.recv() => {
                     if batch.malformed > 0 {
-                        self.step(&mut reads, Input::Malformed(batch.malformed));
+                        self.step(&mut reads, Input::Malformed(batch.malformed)).await;
                     }
                     Input::Entries(batch.entries)
                 }
@@ -73,22 +83,32 @@ impl Stream {
                 }
                 () = tokio::time::sleep(wait) => Input::Tick,
             };
-            self.step(&mut reads, input);
+            self.step(&mut reads, input).await;
         }
     }
 
-    fn step(&self, reads: &mut Reads, input: Input) {
+    /// After a panic: what is in the index is not followed any more, and not to be relied on.
+    pub(super) fn start_over(&self) {
+        let loaded = self.machine.lock().start_over();
+        for whose in loaded {
+            if self.is_in_place(&whose) {
+                self.sink.lapse(whose.slot);
+            }
+        }
+    }
+
+    async fn step(&self, reads: &mut Reads, input: Input) {
         let now = self.clock.now();
         let mut actions = self.machine.lock().step(now, input);
-        // What the index refused is told to the machine at once, so that it does not count on it.
+        // What the index did not take is told to the machine at once, so that it does not count on it.
         while !actions.is_empty() {
-            let mut refused = Vec::new();
+            let mut untaken = Vec::new();
             for action in actions {
-                refused.extend(self.perform(reads, now, action));
+                untaken.extend(self.perform(reads, now, action).await);
             }
             actions = Vec::new();
-            for whose in refused {
-                actions.extend(self.machine.lock().step(now, Input::Refused(whose.name)));
+            for input in untaken {
+                actions.extend(self.machine.lock().step(now, input));
             }
         }
         if self.machine.lock().first_synced() {
@@ -96,17 +116,28 @@ impl Stream {
         }
     }
 
-    /// Does one thing; whose blocks they were where the index did not want them any more.
-    fn perform(&self, reads: &mut Reads, now: Instant, action: Action) -> Option<Whose> {
+    /// Does one thing; what the machine has to know where the index did not take it.
+    async fn perform(&self, reads: &mut Reads, now: Instant, action: Action) -> Option<Input> {
         match action {
-            Action::Load(whose, content) => self.enter(whose, |slot| self.sink.load(slot, content)),
-            Action::Change(whose, changes) => self.enter(whose, |slot| self.sink.change(slot, &changes)),
+            Action::Load(whose, content) => {
+                let blocks = content.gpu.len() + content.other_tiers.len();
+                self.enter(whose, blocks, |sink, slot| sink.load(slot, content)).await
+            }
+            Action::Change(whose, changes) => {
+                self.enter(whose, changes.len(), move |sink, slot| sink.change(slot, &changes)).await
+            }
             Action::SetCompleteness(whose, completeness) => {
-                self.enter(whose, |slot| self.sink.set_completeness(slot, completeness))
+                let set = move |sink: &dyn MirrorSink, slot| {
+                    sink.set_completeness(slot, completeness);
+                    true
+                };
+                self.enter(whose, 0, set).await
             }
             Action::Lapse(whose) => {
                 // Where it is not its slot any more there is nothing left to forget.
-                self.enter(whose, |slot| self.sink.lapse(slot));
+                if self.is_in_place(&whose) {
+                    self.sink.lapse(whose.slot);
+                }
                 None
             }
             Action::Resync(names) => {
@@ -114,7 +145,9 @@ impl Stream {
                 let resyncs = Arc::clone(&self.resyncs);
                 reads.tasks.spawn(async move {
                     let _turn = resyncs.acquire_owned().await;
-                    Input::Loaded(load(&redis, number, names, limit).await)
+                    let read = load(&redis, number, names.clone(), limit);
+                    let broken = |_| names.into_iter().map(|name| (name, Err(LoadFault::Broken))).collect();
+                    Input::Loaded(AssertUnwindSafe(read).catch_unwind().await.unwrap_or_else(broken))
                 });
                 None
             }
@@ -131,12 +164,29 @@ impl Stream {
     }
 
     /// Enters something under an owner's slot, if it still has it: a slot may be given to another endpoint at any time.
-    fn enter(&self, whose: Whose, enter: impl FnOnce(kvasir_core::OwnerSlot)) -> Option<Whose> {
-        if self.sink.slot(&whose.id, &whose.model) != Some(whose.slot) {
-            return Some(whose);
+    /// Many blocks are entered where waiting is allowed; nothing else of this stream is done meanwhile.
+    async fn enter(
+        &self,
+        whose: Whose,
+        blocks: usize,
+        enter: impl FnOnce(&dyn MirrorSink, OwnerSlot) -> bool + Send + 'static,
+    ) -> Option<Input> {
+        if !self.is_in_place(&whose) {
+            return Some(Input::Refused(whose.name));
         }
-        enter(whose.slot);
-        None
+        let slot = whose.slot;
+        let taken = if blocks <= QUICK_BLOCKS {
+            enter(&*self.sink, slot)
+        } else {
+            let sink = Arc::clone(&self.sink);
+            // One that panicked took nothing, as far as anybody knows.
+            tokio::task::spawn_blocking(move || enter(&*sink, slot)).await.unwrap_or(false)
+        };
+        (!taken).then_some(Input::NotTaken(whose.name))
+    }
+
+    fn is_in_place(&self, whose: &Whose) -> bool {
+        self.sink.slot(&whose.id, &whose.model) == Some(whose.slot)
     }
 
     fn start_refresh(&self, reads: &mut Reads, now: Instant) {

@@ -17,6 +17,8 @@ const BLOCK: Duration = Duration::from_millis(500);
 const AT_ONCE: usize = 256;
 /// The pause after a read that found something: more comes together then, at a tenth of the cost.
 const PAUSE: Duration = Duration::from_millis(2);
+/// How long one read waits while a stream is left out of it.
+const SHORT_BLOCK: Duration = Duration::from_millis(10);
 /// The pause between two reads on Cluster, while something comes and while nothing does.
 const POLL_BUSY: Duration = Duration::from_millis(10);
 const POLL_IDLE: Duration = Duration::from_millis(50);
@@ -84,8 +86,16 @@ pub(super) async fn tail_all(
                     changed.await;
                     continue;
                 }
-                let all = (0..STREAMS).zip(places).filter_map(|(stream, place)| Some((stream, place?)));
-                let answer = connection.query(&read(all, Some(BLOCK)), BLOCK + limit).await;
+                let known = (0..STREAMS).zip(places).filter_map(|(stream, place)| Some((stream, place?)));
+                // A stream that is busy entering what it has got does not hold the others up.
+                let (free, busy): (Vec<_>, Vec<_>) =
+                    known.partition(|(stream, _)| has_room(streams, *stream));
+                if free.is_empty() {
+                    tokio::time::sleep(PAUSE).await;
+                    continue;
+                }
+                let block = if busy.is_empty() { BLOCK } else { SHORT_BLOCK };
+                let answer = connection.query(&read(free.into_iter(), Some(block)), block + limit).await;
                 let Ok(answer) = answer else { break };
                 let most = hand_on(&answer, &places, positions, streams).await;
                 if (1..AT_ONCE).contains(&most) {
@@ -136,6 +146,10 @@ pub(super) async fn tail_one(
         () = reading => {}
         () = stop.cancelled() => {}
     }
+}
+
+fn has_room(streams: &[mpsc::Sender<Batch>], stream: u8) -> bool {
+    streams.get(usize::from(stream)).is_some_and(|sender| sender.capacity() > 0 || sender.is_closed())
 }
 
 /// Waits a moment until all streams are known, for a read that waits for some of them does not hear the others.
@@ -191,7 +205,6 @@ async fn hand_on(
         }
         most = most.max(entries.len());
         positions.advance(stream, *from, last);
-        // A stream that is busy loading holds the others up for that long, and no longer.
         if sender.send(batch).await.is_err() {
             return most;
         }
@@ -217,5 +230,21 @@ fn parts(answer: &Value) -> Vec<(&[u8], &[Value])> {
             .collect(),
         Value::Map(streams) => streams.iter().filter_map(|(name, entries)| pair(name, entries)).collect(),
         _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_without_room_is_left_out_until_it_has_some() {
+        let (sender, mut entries) = mpsc::channel(1);
+        let streams = [sender];
+        assert!(has_room(&streams, 0) && !has_room(&streams, 1));
+        streams[0].try_send(Batch::default()).unwrap();
+        assert!(!has_room(&streams, 0));
+        entries.try_recv().unwrap();
+        assert!(has_room(&streams, 0));
     }
 }

@@ -5,5 +5,6 @@ mod fleet;
 mod following;
 mod laws;
 mod leases;
+mod restores;
 mod scale;
 mod shapes;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::{Cmd, Value};
 
-use super::request::{Answer, Beaten, Request};
+use super::request::{Answer, Beaten, Folded, Request};
 use super::{LONGEST_LEASE, PublishedOwner, PublisherOptions};
 use crate::connection::{Refusal, StoreError, refusal};
 use crate::delta::StreamId;
@@ -17,7 +17,7 @@ const KEPT: Duration = Duration::from_secs(600);
 /// How long chunks stay that nobody refers to any more: readers may be at them.
 const DROPPED: Duration = Duration::from_secs(60);
 /// How long a delta stays; the chunks have it much sooner.
-const DELTAS_KEPT: Duration = Duration::from_secs(60);
+pub(super) const DELTAS_KEPT: Duration = Duration::from_secs(60);
 /// How long a stream stays after its last writer is gone.
 const STREAM_KEPT: Duration = Duration::from_secs(3600);
 
@@ -65,7 +65,7 @@ impl Exchange {
             Request::Acquire => Some(Script::Acquire),
             Request::Commit(_) => Some(Script::Commit),
             Request::Delta { .. } => Some(Script::Delta),
-            Request::Fold { .. } => Some(Script::Fold),
+            Request::Fold(_) => Some(Script::Fold),
             Request::Heartbeat { .. } => Some(Script::Heartbeat),
             Request::ResumeCommit { .. } => Some(Script::Resume),
             Request::Release { .. } => Some(Script::Release),
@@ -120,16 +120,15 @@ impl Exchange {
                 cmd.arg(epoch.to_string()).arg(&epoch.0.to_le_bytes()[..]).arg(*seq).arg(&changes[..]);
                 cmd.arg(*blocks).arg(completeness_code(*completeness)).arg(self.most_deltas);
             }
-            Request::Fold { epoch, floor, floor_id, generation, chunks } => {
-                cmd.arg(epoch.to_string())
-                    .arg(*floor)
-                    .arg(floor_id.to_string())
-                    .arg(*generation)
-                    .arg(*chunks);
+            Request::Fold(Folded { epoch, folds, floor, floor_id, generation, chunks }) => {
+                cmd.arg(epoch.to_string()).arg(folds.asked).arg(folds.confirmed);
+                cmd.arg(*floor).arg(floor_id.to_string()).arg(*generation).arg(*chunks);
             }
-            Request::Heartbeat { epoch, seq } => {
-                cmd.arg(epoch.to_string()).arg(*seq).arg(self.lease_ms).arg(self.kept_ms()).arg(store_name());
-                cmd.arg(millis(DELTAS_KEPT)).arg(millis(STREAM_KEPT)).arg(millis(KEPT));
+            Request::Heartbeat { epoch, seq, folds, tidy } => {
+                cmd.arg(epoch.to_string()).arg(*seq).arg(folds.confirmed).arg(folds.asked);
+                cmd.arg(self.lease_ms).arg(self.kept_ms()).arg(store_name());
+                cmd.arg(millis(DELTAS_KEPT)).arg(tidy.trim_ms);
+                cmd.arg(millis(STREAM_KEPT)).arg(millis(KEPT)).arg(tidy.now_ms);
             }
             Request::Release { left } => {
                 cmd.arg(millis(*left));
@@ -186,9 +185,15 @@ fn scripted(request: &Request, value: &Value) -> Option<Answer> {
         }
         ("ok", Request::Heartbeat { .. }) => Some(Answer::Beaten(Beaten {
             first: StreamId::parse(word(1)),
+            last: StreamId::parse(word(4)),
             length: word(2).parse().ok()?,
             now: word(3).parse().ok()?,
         })),
+        ("ok", Request::Delta { .. }) if words.len() > 2 => Some(Answer::Added {
+            id: StreamId::parse(word(1))?,
+            first: StreamId::parse(word(2))?,
+            length: word(3).parse().ok()?,
+        }),
         ("ok", Request::Commit(_) | Request::Delta { .. }) => {
             Some(Answer::Done(Some(StreamId::parse(word(1))?)))
         }

@@ -18,6 +18,8 @@ use crate::script::KnownScripts;
 
 /// Bytes of chunks in one round, so that deltas do not wait long behind them.
 const ROUND_BYTES: usize = 1 << 20;
+/// How often is looked whether somebody handed something in.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long the last changes may take at the end.
 const LAST_FLUSH: Duration = Duration::from_secs(2);
 
@@ -52,7 +54,7 @@ struct Progress {
 
 impl Lane {
     /// Works until `stop`, then sends the last changes and gives the leases up.
-    pub(super) async fn run(self, stop: CancellationToken) {
+    pub(super) async fn run(self: Arc<Self>, stop: CancellationToken) {
         let mut progress =
             Progress { random: StdRng::from_rng(&mut rand::rng()), known: KnownScripts::default() };
         while !stop.is_cancelled() {
@@ -70,6 +72,12 @@ impl Lane {
             }
         }
         self.finish(&mut progress).await;
+    }
+
+    /// After a panic: what the machines were about is not to be relied on.
+    pub(super) fn start_over(&self) {
+        let now = self.clock.now();
+        self.seats.iter().for_each(|seat| seat.machine.lock().start_over(now));
     }
 
     async fn finish(&self, progress: &mut Progress) {
@@ -113,9 +121,9 @@ impl Lane {
             let machine = seat.machine.lock();
             if machine.is_following() { machine.due().min(now + self.flush) } else { machine.due() }
         };
-        // Someone may hand a resume state in at any time.
-        let soonest = self.seats.iter().map(soonest).min().unwrap_or(now + Duration::from_secs(1));
-        soonest.max(now + self.flush)
+        // Someone may hand a resume state in, or hear the engine again, at any time.
+        let soonest = self.seats.iter().map(soonest).min().unwrap_or(now + LOOK_EVERY);
+        soonest.min(now + LOOK_EVERY).max(now + self.flush)
     }
 
     async fn send(&self, progress: &mut Progress, asked: Vec<Asked>) {

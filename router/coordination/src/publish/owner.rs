@@ -10,6 +10,8 @@
 
 mod bulk;
 mod following;
+mod server_time;
+mod tenure;
 #[cfg(test)]
 mod tests;
 
@@ -18,18 +20,18 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use kvasir_core::{BlockSize, Completeness, EndpointId, OwnerJournal, OwnerSlot};
-use rand::{Rng, RngExt};
+use rand::Rng;
 
 use super::PublisherOptions;
-use super::request::{Answer, Commit, Request};
+use super::request::{Answer, Commit, Folds, Request};
 use super::resume::ResumeWriter;
 use super::shelf::Shelf;
 use super::status::{PublisherState, PublisherStatus};
-use crate::connection::StoreError;
 use crate::delta::{Reason, StreamId};
 use crate::snapshot::Epoch;
-use bulk::{Fold, Upkeep};
+use bulk::{Fold, Standing, Upkeep};
 use following::Noticed;
+use server_time::ServerTime;
 
 /// The first wait after a failure; each further one is twice as long.
 const FIRST_BACK_OFF: Duration = Duration::from_millis(20);
@@ -50,6 +52,8 @@ pub(super) struct OwnerPublisher {
     slot: OwnerSlot,
     options: PublisherOptions,
     phase: Phase,
+    /// Whether the agent hears what the engine does.
+    heard: bool,
     shelf: Shelf,
     life: Option<u64>,
     /// Whether the engine began a new life that Redis was not told of.
@@ -64,6 +68,8 @@ pub(super) struct OwnerPublisher {
     last_id: StreamId,
     unconfirmed: VecDeque<Pending>,
     fold: Fold,
+    standing: Standing,
+    server: ServerTime,
     upkeep: Upkeep,
     resume: ResumeWriter,
     /// Chunks of the generation that was there when we got the lease.
@@ -119,6 +125,7 @@ impl OwnerPublisher {
             slot,
             options,
             phase: Phase::Asking(PublisherState::Asking),
+            heard: true,
             shelf: Shelf::new(),
             life: None,
             reset: false,
@@ -131,6 +138,8 @@ impl OwnerPublisher {
             last_id: StreamId::START,
             unconfirmed: VecDeque::new(),
             fold: Fold::default(),
+            standing: Standing::default(),
+            server: ServerTime::default(),
             upkeep: Upkeep::new(now),
             resume: ResumeWriter::default(),
             found: None,
@@ -145,7 +154,8 @@ impl OwnerPublisher {
 
     /// What to ask now. Called again only after the answers were given to [`answered`](Self::answered).
     pub(super) fn poll(&mut self, turn: &mut Turn<'_>) -> Vec<Request> {
-        if turn.now < self.not_before {
+        // Who does not hear the engine leaves the owner to another agent, or to nobody.
+        if turn.now < self.not_before || !(self.heard || self.is_following()) {
             return Vec::new();
         }
         match self.phase {
@@ -190,6 +200,7 @@ impl OwnerPublisher {
             match *answer {
                 Answer::Failed(error) => {
                     self.fail(now, random, error);
+                    self.distrust(requests, error);
                     self.reclaim(requests);
                     return;
                 }
@@ -209,6 +220,10 @@ impl OwnerPublisher {
                 Answer::Acquired(found) => self.acquired(now, found),
                 Answer::Beaten(beaten) => self.beaten(now, beaten),
                 Answer::Done(id) => self.done(now, request, id),
+                Answer::Added { id, first, length } => {
+                    self.done(now, request, Some(id));
+                    self.look_at_stream(now, first, id, length);
+                }
                 Answer::Missing => self.missing(request),
             }
         }
@@ -227,84 +242,12 @@ impl OwnerPublisher {
         self.resume.set(state);
     }
 
-    pub(super) fn status(&self, now: Instant) -> PublisherStatus {
-        let millis = |duration: Duration| duration.as_millis() as u64;
-        PublisherStatus {
-            owner: self.id.clone(),
-            state: match self.phase {
-                Phase::Asking(state) => state,
-                Phase::Reading | Phase::Publishing { .. } => PublisherState::Publishing,
-                Phase::Following => PublisherState::Following,
-                Phase::Released => PublisherState::Released,
-            },
-            epoch: self.epoch,
-            seq: self.confirmed,
-            blocks: self.shelf.blocks(),
-            chunks: self.shelf.chunks(),
-            lease_left_ms: self.lease_until.map_or(0, |until| millis(until.saturating_duration_since(now))),
-            unconfirmed: self.unconfirmed.len(),
-            lag_ms: self
-                .unconfirmed
-                .front()
-                .map_or(0, |oldest| millis(now.saturating_duration_since(oldest.since))),
-            snapshots: self.counts.snapshots,
-            folds: self.counts.folds,
-            losses: self.counts.losses,
-            fenced: self.counts.fenced,
-            overflows: self.counts.overflows,
-            failures: self.counts.failures,
-            last_error: self.counts.last_error.clone(),
-        }
-    }
-
     fn acquired(&mut self, now: Instant, found: Option<(u64, u32)>) {
         self.next_ask = now + self.options.lease / 3;
         if let Phase::Asking(_) = self.phase {
             self.found = found;
             self.phase = Phase::Reading;
         }
-    }
-
-    fn stand_by(&mut self, now: Instant, wait: Duration, state: PublisherState) {
-        if !matches!(self.phase, Phase::Asking(known) if known == state) {
-            tracing::warn!(owner = %self.id, state = state.as_str(), "not the writer of this owner");
-        }
-        self.phase = Phase::Asking(state);
-        self.next_ask = now + wait;
-        self.lease_until = None;
-        self.abandon();
-        self.resume.restart();
-    }
-
-    /// Redis has not what we left there.
-    fn lose(&mut self, now: Instant, random: &mut dyn Rng, emptied: bool) {
-        self.counts.losses += 1;
-        tracing::warn!(owner = %self.id, emptied, "Redis lost what was published; publishing it anew");
-        self.phase = Phase::Asking(PublisherState::Asking);
-        // Every agent notices an emptied store at the same time.
-        let wait = if emptied {
-            self.options.spread.mul_f64(random.random_range(0.0..=1.0))
-        } else {
-            Duration::ZERO
-        };
-        self.next_ask = now + wait;
-        self.lease_until = None;
-        self.abandon();
-        self.resume.restart();
-    }
-
-    /// What was on its way belongs to an epoch that is over.
-    fn abandon(&mut self) {
-        self.unconfirmed.clear();
-        self.fold = Fold::default();
-        self.upkeep.clear();
-    }
-
-    fn fail(&mut self, now: Instant, random: &mut dyn Rng, error: StoreError) {
-        self.counts.failures += 1;
-        self.counts.last_error = Some(error.to_string());
-        self.not_before = now + self.back_off.mul_f64(random.random_range(0.5..=1.0));
-        self.back_off = (self.back_off * 2).min(self.options.longest_back_off);
     }
 
     /// Reads what the owner holds, and begins to publish it.
@@ -321,12 +264,10 @@ impl OwnerPublisher {
     /// A new epoch begins with what the shelf holds.
     fn begin(&mut self, turn: &mut Turn<'_>) -> Vec<Request> {
         self.abandon();
-        if self.found.is_none() && self.generation != 0 {
-            self.found = Some((self.generation, self.shelf.chunks()));
-        }
         self.shelf.spread_out();
         self.epoch = Epoch(turn.random.next_u64());
         self.generation = turn.random.next_u64() | 1;
+        self.standing.distrusted = false;
         self.phase = Phase::Publishing { next: 0 };
         self.publish(turn)
     }
@@ -362,13 +303,13 @@ impl OwnerPublisher {
         (self.seq, self.confirmed, self.last_id) = (0, 0, id);
         self.reset = false;
         self.counts.snapshots += 1;
+        self.standing.folds = Folds::default();
         self.lease_until = Some(now + self.options.lease);
         self.next_heartbeat = now + self.options.lease / 4;
-        if let Some((generation, chunks)) = self.found.take()
-            && generation != self.generation
-        {
-            self.upkeep.drop_generation(generation, chunks);
+        if let Some((generation, chunks)) = self.found.take() {
+            self.stray(generation, chunks);
         }
+        self.settle(self.generation, self.shelf.chunks());
         self.upkeep.rest(now);
     }
 }

@@ -20,9 +20,9 @@ pub(crate) enum Request {
     /// Add a delta.
     Delta { epoch: Epoch, seq: u64, changes: Bytes, blocks: u64, completeness: Completeness },
     /// The chunks of this generation hold the deltas up to `floor`.
-    Fold { epoch: Epoch, floor: u64, floor_id: StreamId, generation: u64, chunks: u32 },
+    Fold(Folded),
     /// Renew the lease, if everything is as it was left.
-    Heartbeat { epoch: Epoch, seq: u64 },
+    Heartbeat { epoch: Epoch, seq: u64, folds: Folds, tidy: Tidy },
     /// Keep a chunk for another while.
     KeepChunk { generation: u64, index: u32 },
     /// Let a chunk go soon; readers may still be at it.
@@ -51,11 +51,50 @@ pub(crate) struct Commit {
     pub(crate) completeness: Completeness,
 }
 
+/// What raises the floor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Folded {
+    pub(crate) epoch: Epoch,
+    pub(crate) folds: Folds,
+    pub(crate) floor: u64,
+    pub(crate) floor_id: StreamId,
+    pub(crate) generation: u64,
+    pub(crate) chunks: u32,
+}
+
+/// How often the chunks of an epoch were brought up to date. A server with another number in its head lost a fold, or
+/// found one again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Folds {
+    /// As far as the server said that it was done.
+    pub(crate) confirmed: u64,
+    /// As far as it was asked for.
+    pub(crate) asked: u64,
+}
+
+/// What a heartbeat may throw away: nothing where a server's clock that was set wrong is all that speaks for it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Tidy {
+    /// Entries may be trimmed before this millisecond of their ids.
+    pub(crate) trim_ms: u64,
+    /// The latest time that counts when owners are removed that ended long ago, server's milliseconds.
+    pub(crate) now_ms: u64,
+}
+
 /// What became of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Answer {
     /// Done. The entry that it made, or had made before, if any.
     Done(Option<StreamId>),
+    /// A delta is in the stream.
+    Added {
+        /// Its entry.
+        id: StreamId,
+        /// The stream's oldest entry.
+        first: StreamId,
+        /// Number of entries.
+        length: u64,
+    },
     /// We write. The chunks that were there before: generation and number.
     Acquired(Option<(u64, u32)>),
     /// Another writer has the owner for so long.
@@ -82,6 +121,8 @@ pub(crate) enum Answer {
 pub(crate) struct Beaten {
     /// Its oldest entry.
     pub(crate) first: Option<StreamId>,
+    /// Its newest entry.
+    pub(crate) last: Option<StreamId>,
     /// Number of entries.
     pub(crate) length: u64,
     /// The server's clock, milliseconds.

@@ -19,6 +19,8 @@ pub enum PublisherState {
     Publishing,
     /// The content is there, changes follow.
     Following,
+    /// The agent does not hear the engine: the lease runs out, and is not renewed before it does.
+    Unheard,
     /// Given up at shutdown.
     Released,
 }
@@ -32,6 +34,7 @@ impl PublisherState {
             Self::OtherSchema => "other_schema",
             Self::Publishing => "publishing",
             Self::Following => "following",
+            Self::Unheard => "unheard",
             Self::Released => "released",
         }
     }

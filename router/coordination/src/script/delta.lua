@@ -9,4 +9,5 @@ if seq >= tonumber(ARGV[5]) then return {'ok', known[4]} end
 if seq + 1 ~= tonumber(ARGV[5]) then return {'lost', 'behind'} end
 local id = redis.call('XADD', DELTAS, 'MAXLEN', '~', ARGV[9], '*', 'e', ARGV[4], 's', ARGV[5], 'd', ARGV[6])
 redis.call('HSET', META, 'seq', ARGV[5], 'last_id', id, 'blocks', ARGV[7], 'completeness', ARGV[8])
-return {'ok', id}
+local first = redis.call('XRANGE', DELTAS, '-', '+', 'COUNT', '1')
+return {'ok', id, first[1] and first[1][1] or '', whole(redis.call('XLEN', DELTAS))}

@@ -2,7 +2,3 @@ local STORE, OWNERS, META, DELTAS = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local OWNER, WRITER = ARGV[1], ARGV[2]
 -- Lua writes large numbers with an exponent; Redis wants digits.
 local function whole(number) return string.format('%.0f', number) end
-local function clock()
-  local time = redis.call('TIME')
-  return time[1] * 1000 + math.floor(time[2] / 1000)
-end

@@ -19,6 +19,17 @@ pub struct KvEventsSource {
 }
 
 impl KvEventsSource {
+    /// A source as it is written in settings. A host of `*` is an address to listen at: the engine connects.
+    pub fn configured(endpoint: &str, replay: Option<&str>, topic: &str, rank: u32) -> Self {
+        Self {
+            endpoint: endpoint.to_owned(),
+            replay: replay.map(str::to_owned),
+            topic: topic.to_owned(),
+            bind: endpoint.contains("://*"),
+            rank: Some(rank),
+        }
+    }
+
     /// The address to listen at, in the form the socket takes.
     pub(super) fn bind_address(&self) -> String {
         self.endpoint.replacen("://*:", "://0.0.0.0:", 1)

@@ -87,6 +87,18 @@ pub(super) struct Subscription {
     noted_rank: bool,
 }
 
+/// Says when the owner is not followed any more, however its task ended.
+struct Followed {
+    index: Arc<Index>,
+    slot: OwnerSlot,
+}
+
+impl Drop for Followed {
+    fn drop(&mut self) {
+        self.index.update_follower(self.slot, |status| status.link = Link::None);
+    }
+}
+
 /// Why a connection is given up.
 enum Left {
     Closed,
@@ -117,12 +129,13 @@ impl Subscription {
     }
 
     pub(super) fn spawn(mut self, stop: CancellationToken) -> JoinHandle<()> {
+        let link = Followed { index: Arc::clone(&self.index), slot: self.slot };
         tokio::spawn(async move {
+            let _link = link;
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = self.run() => {}
             }
-            self.index.update_follower(self.slot, |status| status.link = Link::None);
         })
     }
 

@@ -164,7 +164,8 @@ impl Ledger {
         self.clear_tiers();
     }
 
-    /// Forgets everything, as for an engine that started anew.
+    /// Forgets everything, as for an engine that started anew. A mirrored owner stays one: whoever tells its content does
+    /// not know of this, and goes on with changes.
     pub(super) fn reset(&mut self) {
         // A new life is not told block by block.
         let journal = self.journal.take();
@@ -173,10 +174,12 @@ impl Ledger {
         if let Some(journal) = &mut self.journal {
             journal.clear();
         }
-        self.paging = None;
+        // The hashes that are told of a mirrored owner are of this size until its content comes anew.
+        if self.mirrored.is_none() {
+            self.paging = None;
+        }
         self.groups = Groups::default();
         self.agreements.clear();
-        self.mirrored = None;
         self.lost_track = false;
     }
 

@@ -100,6 +100,15 @@ impl Index {
         }
     }
 
+    /// Whether an owner holds anything by its events, on any tier.
+    pub fn holds(&self, slot: OwnerSlot) -> bool {
+        let directory = self.directory.load();
+        directory.owner(slot).is_some_and(|owner| {
+            let state = owner.state.lock();
+            state.ledger.blocks() + state.ledger.other_tier_blocks() + state.ledger.pages() > 0
+        })
+    }
+
     /// Every owner in numbers, by slot.
     pub fn stats(&self) -> Vec<OwnerStats> {
         let now = self.clock.now();

@@ -122,9 +122,13 @@ impl State {
         self.held.contains_key(&hash)
     }
 
-    /// The names that are mapped, as the keys spell them.
-    pub(super) fn shown_names(&self) -> HashSet<String> {
-        self.mapped.keys().map(super::shown).collect()
+    /// Whether a name is mapped, as the keys spell it. Some spellings are of an integer and of bytes alike.
+    pub(super) fn maps(&self, shown: &str) -> bool {
+        let negative = || shown.parse::<i64>().ok().map(|value| (value.cast_unsigned(), value.is_negative()));
+        let integer = shown.parse::<u64>().ok().map(|bits| (bits, false)).or_else(negative);
+        let integer = integer.map(|(bits, negative)| EngineHash::Int { bits, negative });
+        let bytes = bytes_of(shown);
+        [integer, bytes].into_iter().flatten().any(|name| self.mapped.contains_key(&name))
     }
 
     pub(super) fn held(&self) -> usize {
@@ -138,6 +142,16 @@ impl State {
     pub(super) fn pending(&self) -> usize {
         self.unwritten.len() + self.unwritten_names.len()
     }
+}
+
+/// Bytes from their hexadecimal digits.
+fn bytes_of(shown: &str) -> Option<EngineHash> {
+    let digits = shown.as_bytes();
+    if !digits.len().is_multiple_of(2) || !digits.iter().all(u8::is_ascii_hexdigit) {
+        return None;
+    }
+    let pair = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    Some(EngineHash::Bytes(digits.chunks_exact(2).map(pair).collect::<Option<_>>()?))
 }
 
 #[cfg(test)]
@@ -174,5 +188,25 @@ mod tests {
         assert!(state.forget_removals(50));
         assert_eq!(state.batch(1000).len(), 10);
         assert!(state.batch(1000).iter().all(|pending| matches!(pending, Pending::Held(90..))));
+    }
+
+    #[test]
+    fn a_name_is_found_by_its_spelling() {
+        let names = [
+            EngineHash::Int { bits: 11, negative: false },
+            EngineHash::Int { bits: u64::MAX, negative: false },
+            EngineHash::Int { bits: (-5_i64).cast_unsigned(), negative: true },
+            EngineHash::Bytes([0xab, 0x01].into_iter().collect()),
+            EngineHash::Bytes([0x17].into_iter().collect()),
+        ];
+        let mut state = State::default();
+        for name in &names {
+            assert!(!state.maps(&super::super::shown(name)), "{name:?}");
+            state.apply(KthenaChange::Mapped(name.clone(), 1));
+            assert!(state.maps(&super::super::shown(name)), "{name:?}");
+        }
+        for other in ["", "12", "-11", "5", "ab", "abc", "zz", "18446744073709551616", "\u{e9}\u{e9}"] {
+            assert!(!state.maps(other), "{other}");
+        }
     }
 }

@@ -18,7 +18,8 @@ async fn settle(writer: &mut KthenaWriter) {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
         let done = writer.maintain().await.is_ok() && writer.flush().await == Ok(0);
-        if done && writer.stats().pending == 0 && !writer.stats().reconciling {
+        let WriterStats { pending, reconciling, standing_by, .. } = writer.stats();
+        if done && pending == 0 && !reconciling && !standing_by {
             return;
         }
         assert!(Instant::now() < deadline, "{writer:?}");
@@ -97,7 +98,7 @@ async fn another_life_leaves_nothing_and_others_are_not_touched() {
         (0..3000).flat_map(|hash| [KthenaChange::Gained(hash), KthenaChange::Mapped(int(hash + 100), hash)]),
     );
     settle(&mut first).await;
-    drop(first);
+    first.release().await.unwrap();
     // Some are still held after the restart; the removals of the others were never seen.
     let mut second = KthenaWriter::new(redis, names(model, pod), WriterOptions::default());
     second.apply(
@@ -148,10 +149,82 @@ async fn a_store_that_comes_back_empty_is_filled_again() {
     assert_eq!(held(&server, "m", "a.ns").await, wanted);
     // Emptied behind an unbroken connection: the writer's mark is gone too.
     server.ask(&["FLUSHALL"]).await;
-    writer.checked = Some(Instant::now().checked_sub(CHECK_EVERY).unwrap());
+    writer.lease.doubt();
     settle(&mut writer).await;
     assert_eq!(held(&server, "m", "a.ns").await, wanted);
     assert_eq!(writer.stats().rewrites, 2);
+}
+
+/// A replica that becomes the master may lack a removal that its master acknowledged.
+#[tokio::test]
+async fn a_removed_block_that_comes_back_with_another_connection_is_removed_again() {
+    let server = TestServer::start().await;
+    let mut writer = KthenaWriter::new(server.redis().await, names("m", "a.ns"), WriterOptions::default());
+    writer
+        .apply((0..50).flat_map(|hash| [KthenaChange::Gained(hash), KthenaChange::Mapped(int(hash), hash)]));
+    settle(&mut writer).await;
+    writer.apply([KthenaChange::Lost(7), KthenaChange::Unmapped(int(7))]);
+    settle(&mut writer).await;
+    server.ask(&["HSET", "matrix:kv:block:m@7", "a.ns", "1"]).await;
+    server.ask(&["SET", "vllm:kv:block:a.ns@7", "7"]).await;
+    let reconnects = writer.redis.status().reconnects;
+    server.ask(&["CLIENT", "KILL", "TYPE", "normal"]).await;
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while writer.redis.status().reconnects == reconnects {
+        assert!(Instant::now() < deadline, "{:?}", writer.redis);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    settle(&mut writer).await;
+    let wanted: Vec<u64> = (0..50).filter(|hash| *hash != 7).collect();
+    assert_eq!(held(&server, "m", "a.ns").await, wanted);
+    assert_eq!(server.ask(&["EXISTS", "vllm:kv:block:a.ns@7"]).await, ["0"]);
+}
+
+#[tokio::test]
+async fn of_two_writers_one_stands_by_until_the_other_is_gone() {
+    let server = TestServer::start().await;
+    let redis = server.redis().await;
+    let writer = || KthenaWriter::new(redis.clone(), names("m", "a.ns"), WriterOptions::default());
+    let (mut first, mut second) = (writer(), writer());
+    first.apply((0..10).map(KthenaChange::Gained));
+    settle(&mut first).await;
+    second.apply((5..15).map(KthenaChange::Gained));
+    for _ in 0..3 {
+        second.maintain().await.unwrap();
+        assert_eq!(second.flush().await, Ok(0));
+        first.maintain().await.unwrap();
+    }
+    let stats = second.stats();
+    assert_eq!((stats.standing_by, stats.reconciling, stats.pending, stats.written), (true, false, 10, 0));
+    assert_eq!(held(&server, "m", "a.ns").await, (0..10).collect::<Vec<_>>());
+    // The first one dies: nobody renews its lease.
+    let lease = key::kthena_writer_lease("m", "a.ns");
+    let left: u64 = server.ask(&["PTTL", &lease]).await[0].parse().unwrap();
+    assert!(left <= 6000, "{left} ms");
+    settle(&mut second).await;
+    assert_eq!(held(&server, "m", "a.ns").await, (5..15).collect::<Vec<_>>());
+    // It was only slow. What it holds is written when it is its turn again.
+    first.apply([KthenaChange::Lost(0)]);
+    assert_eq!(first.flush().await, Ok(0));
+    first.maintain().await.unwrap();
+    assert!(first.stats().standing_by && first.stats().pending > 0);
+    assert_eq!(held(&server, "m", "a.ns").await, (5..15).collect::<Vec<_>>());
+    second.release().await.unwrap();
+    settle(&mut first).await;
+    assert_eq!(held(&server, "m", "a.ns").await, (1..10).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_full_store_still_takes_removals() {
+    let server = TestServer::start_with(&["--maxmemory-policy", "noeviction"]).await;
+    let mut writer = KthenaWriter::new(server.redis().await, names("m", "a.ns"), WriterOptions::default());
+    writer.apply((0..10).map(KthenaChange::Gained));
+    settle(&mut writer).await;
+    server.ask(&["CONFIG", "SET", "maxmemory", "1"]).await;
+    writer.lease.doubt();
+    writer.apply((0..9).map(KthenaChange::Lost));
+    settle(&mut writer).await;
+    assert_eq!(held(&server, "m", "a.ns").await, [9]);
 }
 
 #[tokio::test]
@@ -187,7 +260,7 @@ async fn old_entries_get_a_new_time() {
     let first = written().await;
     let begun: u64 = *first.values().max().unwrap();
     server.wait_for(&["TIME"], |time| time[0].parse::<u64>().unwrap() > begun + 1).await;
-    writer.checked = None;
+    writer.aged = None;
     settle(&mut writer).await;
     let second = written().await;
     assert!(first.iter().all(|(hash, time)| second[hash] > *time), "{first:?} {second:?}");
@@ -200,7 +273,7 @@ async fn every_master_of_a_cluster_is_gone_through() {
     let mut first = KthenaWriter::new(redis.clone(), names("m", "a.ns"), WriterOptions::default());
     first.apply((0..900).map(KthenaChange::Gained));
     settle(&mut first).await;
-    drop(first);
+    first.release().await.unwrap();
     let mut second = KthenaWriter::new(redis, names("m", "a.ns"), WriterOptions::default());
     second.apply([KthenaChange::Gained(1)]);
     settle(&mut second).await;

@@ -8,19 +8,31 @@ use kvasir_core::OwnerContent;
 use super::owner::{Mirrored, Resync};
 use super::{Action, LoadFault, Loaded, StreamMirror};
 
+/// Owners and blocks of one resync. Small owners share the pass through the stream's deltas; of large ones little more
+/// than one is in memory, and entering them holds the stream up for some tens of milliseconds.
+const MOST_OWNERS_AT_ONCE: usize = 64;
+const MOST_BLOCKS_AT_ONCE: u64 = 1 << 18;
+
 impl StreamMirror {
     /// Starts the next resync, where one is due and none runs.
     pub(super) fn start_resync(&mut self, now: Instant) {
         if self.resyncing {
             return;
         }
+        let is_due = |owner: &Mirrored| owner.resync_due().filter(|due| *due <= now);
+        let mut due: Vec<_> =
+            self.owners.values_mut().filter_map(|owner| Some((is_due(owner)?, owner))).collect();
+        due.sort_unstable_by_key(|(due, _)| *due);
         let mut names = Vec::new();
-        for owner in self.owners.values_mut() {
-            if owner.resync_due().is_some_and(|due| due <= now) {
-                owner.resync = Resync::Running { stale: false };
-                owner.waiting.clear();
-                names.push(Arc::clone(&owner.name));
+        let mut blocks = 0u64;
+        for (_, owner) in due {
+            blocks = blocks.saturating_add(owner.head.as_ref().map_or(0, |head| head.blocks));
+            if names.len() == MOST_OWNERS_AT_ONCE || (blocks > MOST_BLOCKS_AT_ONCE && !names.is_empty()) {
+                break;
             }
+            owner.resync = Resync::Running { stale: false };
+            owner.waiting.clear();
+            names.push(Arc::clone(&owner.name));
         }
         if !names.is_empty() {
             self.resyncing = true;

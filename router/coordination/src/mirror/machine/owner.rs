@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use kvasir_core::{Completeness, EndpointId, OwnerSlot};
 
 use super::{Action, LONGEST_LEASE_MS, LoadFault, Whose};
-use crate::delta::Delta;
+use crate::delta::{Delta, StreamId};
 use crate::mirror::status::{MirroredOwner, OwnerState};
 use crate::snapshot::{Epoch, Head, HeadFault};
 
@@ -30,6 +30,8 @@ pub(super) struct Mirrored {
     /// The lease's end as it is written, and as it is believed.
     lease_end: u64,
     pub(super) lease_until: u64,
+    /// Whether the lease lasted when Redis was reached before the last pause.
+    pub(super) lasted: bool,
     /// Until when an owner is believed that the list does not name any more.
     pub(super) missing_until: Option<u64>,
     /// Whether it was believed at the last refresh.
@@ -43,14 +45,24 @@ pub(super) struct Mirrored {
     pub(super) resync: Resync,
     attempts: u32,
     pub(super) waiting: Vec<Delta>,
-    /// A number that the head had at the last refresh, and that was not here then.
-    pub(super) behind: Option<(Epoch, u64)>,
-    /// Since when the content here is of another epoch than the head, server's milliseconds.
-    pub(super) stale_since: Option<u64>,
+    /// A number that the head had at a refresh, and that was not here then.
+    pub(super) behind: Option<Behind>,
+    /// Since when the content here is known to be another than the owner's: of another epoch, or with a gap.
+    pub(super) stale_since: Option<Instant>,
     pub(super) lag_ms: u64,
     pub(super) loads: u64,
     pub(super) gaps: u64,
     last_fault: Option<String>,
+}
+
+/// A head was ahead of what is here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Behind {
+    pub(super) epoch: Epoch,
+    pub(super) seq: u64,
+    /// The stream's newest entry then: who has read that far and has not the number will not get it any more.
+    pub(super) last: StreamId,
+    pub(super) since: Instant,
 }
 
 /// Whether an owner is to be loaded.
@@ -74,6 +86,7 @@ impl Mirrored {
             fault: None,
             lease_end: 0,
             lease_until: 0,
+            lasted: false,
             missing_until: None,
             alive: false,
             target: None,
@@ -112,8 +125,10 @@ impl Mirrored {
     pub(super) fn lease(&mut self, lease_end: u64, now_ms: u64) {
         if self.lease_end != lease_end {
             self.lease_end = lease_end;
-            self.lease_until = lease_end.min(now_ms + LONGEST_LEASE_MS);
+            self.lease_until = lease_end;
         }
+        // Each time, for the clock may be set back while nobody renews the lease any more.
+        self.lease_until = self.lease_until.min(now_ms + LONGEST_LEASE_MS);
         self.missing_until = None;
     }
 
@@ -179,8 +194,8 @@ impl Mirrored {
         if delta.seq != seq + 1 {
             if self.resync == Resync::No {
                 self.gaps += 1;
-                self.resync = Resync::Due(now);
             }
+            self.lack(now);
             return;
         }
         self.loaded = Some((epoch, delta.seq));
@@ -196,15 +211,51 @@ impl Mirrored {
         self.target = Some(epoch);
         self.reported = completeness;
         self.resync = Resync::No;
-        self.attempts = 0;
         self.behind = None;
         self.stale_since = None;
         self.last_fault = None;
     }
 
+    /// What is here lacks something that the owner has.
+    pub(super) fn lack(&mut self, now: Instant) {
+        self.stale_since.get_or_insert(now);
+        self.want(now);
+    }
+
+    /// It lapses if what is here has been known to be wrong for longer than this.
+    pub(super) fn lapse_after(&mut self, now: Instant, stale: Duration, out: &mut Vec<Action>) {
+        let is_stale = |since: Instant| now.saturating_duration_since(since) > stale;
+        if self.loaded.is_some() && self.stale_since.is_some_and(is_stale) {
+            self.lapse(out);
+        }
+    }
+
+    /// What was entered is still there at a refresh: the next failure is the first one.
+    pub(super) fn stay(&mut self) {
+        if self.resync == Resync::No {
+            self.attempts = 0;
+        }
+    }
+
+    /// The index did not take what was to be entered.
+    pub(super) fn reject(&mut self, now: Instant) {
+        if self.loaded.take().is_none() {
+            return;
+        }
+        self.last_fault = Some("the index did not take it".to_owned());
+        (self.behind, self.stale_since) = (None, None);
+        if !matches!(self.resync, Resync::Running { .. }) {
+            self.try_later(now);
+        }
+    }
+
     /// Its content could not be had.
     pub(super) fn miss(&mut self, now: Instant, fault: &LoadFault) {
         self.last_fault = Some(fault.to_string());
+        self.try_later(now);
+    }
+
+    fn try_later(&mut self, now: Instant) {
         self.resync = Resync::Due(now + (FIRST_WAIT * 2u32.pow(self.attempts.min(7))).min(LONGEST_WAIT));
         self.attempts += 1;
         self.waiting.clear();

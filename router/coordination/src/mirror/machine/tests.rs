@@ -5,6 +5,8 @@ use kvasir_core::{BlockHash, HeldOn};
 use super::*;
 use crate::delta::Reason;
 
+mod troubles;
+
 const NAME: &str = "ns/a:1#0";
 const LEASE: u64 = 10_000;
 
@@ -286,6 +288,10 @@ fn a_lease_ends_by_the_servers_clock() {
     rig.now += Duration::from_millis(1900);
     rig.refresh();
     rig.did(&[]);
+    for _ in 0..9 {
+        rig.server_ms += 1000;
+        rig.refresh();
+    }
     rig.server_ms = rig.lease_end - 1;
     rig.refresh();
     rig.did(&[]);
@@ -445,8 +451,11 @@ fn a_head_that_cannot_be_read_changes_nothing_while_the_lease_lasts() {
         rig.did(&[]);
         assert_eq!(format!("{:?}", rig.mirror.status(rig.now)[0].state), state);
     }
-    rig.server_ms = rig.lease_end;
-    rig.refresh();
+    for _ in 0..10 {
+        rig.did(&[]);
+        rig.wait(1);
+        rig.refresh();
+    }
     rig.did(&["lapse"]);
 }
 

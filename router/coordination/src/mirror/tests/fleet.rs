@@ -42,6 +42,7 @@ struct Kept {
     sets: Sets,
     most: usize,
     overflowed: bool,
+    panics: bool,
     changes: HashMap<(u64, HeldOn), bool>,
 }
 
@@ -54,6 +55,7 @@ impl Journal {
             sets: Sets::default(),
             most: 0,
             overflowed: false,
+            panics: false,
             changes: HashMap::new(),
         };
         self.0.lock().insert(owner, kept);
@@ -97,6 +99,10 @@ impl Journal {
         });
     }
 
+    pub(super) fn panic_at_next_look(&self, owner: u32) {
+        self.with(owner, |kept| kept.panics = true);
+    }
+
     pub(super) fn set_completeness(&self, owner: u32, completeness: Completeness) {
         self.with(owner, |kept| kept.completeness = completeness);
     }
@@ -114,6 +120,7 @@ impl OwnerJournal for Journal {
     fn take_changes(&self, slot: OwnerSlot) -> Option<OwnerChanges> {
         let mut owners = self.0.lock();
         let kept = owners.get_mut(&slot.0).filter(|kept| kept.most > 0)?;
+        assert!(!std::mem::take(&mut kept.panics), "the test wants this");
         let overflowed = std::mem::take(&mut kept.overflowed);
         let changes = std::mem::take(&mut kept.changes);
         let change =
@@ -153,6 +160,8 @@ pub(super) struct Known {
     pub(super) sets: Sets,
     pub(super) completeness: Option<Completeness>,
     pub(super) block_size: Option<BlockSize>,
+    /// Whether the next change of it panics.
+    pub(super) panics: bool,
     pub(super) loads: u32,
     pub(super) lapses: u32,
 }
@@ -167,6 +176,15 @@ impl Index {
         self.0.lock().get(&owner).cloned().unwrap_or_default()
     }
 
+    /// Loses what it knows of an owner, as no mirror told it to.
+    pub(super) fn forget(&self, owner: u32) {
+        self.with(OwnerSlot(owner), |known| (known.sets, known.completeness) = (Sets::default(), None));
+    }
+
+    pub(super) fn panic_at_next_change(&self, owner: u32) {
+        self.with(OwnerSlot(owner), |known| known.panics = true);
+    }
+
     fn with(&self, slot: OwnerSlot, act: impl FnOnce(&mut Known)) {
         act(self.0.lock().get_mut(&slot.0).expect("only wanted owners are entered"));
     }
@@ -179,7 +197,7 @@ impl MirrorSink for Index {
         (wanted && model.as_str() == "m").then_some(OwnerSlot(number))
     }
 
-    fn load(&self, slot: OwnerSlot, content: OwnerContent) {
+    fn load(&self, slot: OwnerSlot, content: OwnerContent) -> bool {
         self.with(slot, |known| {
             let set = |blocks: Vec<BlockHash>| blocks.into_iter().map(|block| block.0).collect();
             known.sets = (set(content.gpu), set(content.other_tiers));
@@ -187,10 +205,17 @@ impl MirrorSink for Index {
             known.block_size = content.block_size;
             known.loads += 1;
         });
+        true
     }
 
-    fn change(&self, slot: OwnerSlot, changes: &[BlockChange]) {
+    fn change(&self, slot: OwnerSlot, changes: &[BlockChange]) -> bool {
+        let mut taken = false;
         self.with(slot, |known| {
+            assert!(!std::mem::take(&mut known.panics), "the test wants this");
+            taken = known.completeness.is_some();
+            if !taken {
+                return;
+            }
             for change in changes {
                 let set = if change.on == HeldOn::Gpu { &mut known.sets.0 } else { &mut known.sets.1 };
                 if change.held {
@@ -200,6 +225,7 @@ impl MirrorSink for Index {
                 };
             }
         });
+        taken
     }
 
     fn set_completeness(&self, slot: OwnerSlot, completeness: Completeness) {

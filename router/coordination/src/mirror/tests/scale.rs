@@ -57,12 +57,15 @@ impl MirrorSink for Stopwatch {
         owner.pod.strip_prefix("engine-")?.parse().ok().map(OwnerSlot)
     }
 
-    fn load(&self, _: OwnerSlot, _: OwnerContent) {}
+    fn load(&self, _: OwnerSlot, _: OwnerContent) -> bool {
+        true
+    }
 
-    fn change(&self, _: OwnerSlot, changes: &[BlockChange]) {
+    fn change(&self, _: OwnerSlot, changes: &[BlockChange]) -> bool {
         let now = self.start.elapsed().as_micros() as u64;
         let stored = changes.iter().filter(|change| change.held);
         self.lags.lock().extend(stored.map(|change| now.saturating_sub(change.block.0.reverse_bits() >> 16)));
+        true
     }
 
     fn set_completeness(&self, _: OwnerSlot, _: Completeness) {}

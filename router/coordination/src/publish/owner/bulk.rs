@@ -6,12 +6,16 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::{OwnerPublisher, Request, StreamId, Turn};
+use crate::connection::{Refusal, StoreError};
+use crate::publish::request::{Folded, Folds};
 use crate::snapshot::ChunkLabel;
 
 /// Changes above which the chunks are brought up to date, whatever the owner's size.
 const MOST_UNFOLDED: u64 = 32_768;
 /// How often the expiry of everything is put off; it is kept for ten minutes.
 const KEEP_EVERY: Duration = Duration::from_secs(60);
+/// Generations of given up folds that are remembered; more expire by themselves.
+const MOST_STRAYS: usize = 8;
 /// Short commands of one turn.
 const MOST_UPKEEP: usize = 64;
 
@@ -30,11 +34,24 @@ pub(super) struct Fold {
 struct Running {
     floor: u64,
     floor_id: StreamId,
+    number: u64,
     generation: u64,
-    /// How many chunks the generation has that readers use until then.
-    chunks_before: u32,
     todo: VecDeque<u32>,
     unwritten: usize,
+}
+
+/// Which chunks are an owner's, beyond those of the fold that is running.
+#[derive(Debug, Default)]
+pub(super) struct Standing {
+    /// How often the chunks of this epoch were brought up to date.
+    pub(super) folds: Folds,
+    /// The generation that the head names, and how many chunks it has.
+    pub(super) published: Option<(u64, u32)>,
+    /// Generations that were begun and given up. The head may name one of them until the next fold is confirmed.
+    strays: Vec<(u64, u32)>,
+    /// A chunk was sent and not confirmed. The server may carry that out at any later time, so the generation is not to
+    /// be written to any more.
+    pub(super) distrusted: bool,
 }
 
 /// Short commands that can wait.
@@ -127,7 +144,7 @@ impl OwnerPublisher {
 
     /// Begins to bring the chunks up to date, where that is due. Only while Redis has every delta: the floor is the last
     /// one, so no delta is both above it and out of reach.
-    pub(super) fn start_fold(&mut self, turn: &Turn<'_>) {
+    pub(super) fn start_fold(&mut self, turn: &mut Turn<'_>) {
         let fold = &self.fold;
         let due = fold.hurried
             || fold.changes > MOST_UNFOLDED.max(self.shelf.blocks() as u64 / 2)
@@ -135,18 +152,20 @@ impl OwnerPublisher {
         if !due || fold.running.is_some() {
             return;
         }
-        let (mut generation, chunks_before) = (self.generation, self.shelf.chunks());
-        if self.shelf.is_crowded() {
+        let mut generation = self.generation;
+        if self.shelf.is_crowded() || self.standing.distrusted {
             self.shelf.spread_out();
-            generation = generation.wrapping_add(2);
+            generation = turn.random.next_u64() | 1;
+            self.standing.distrusted = false;
         }
+        self.standing.folds.asked += 1;
         let todo: VecDeque<u32> = self.shelf.dirty().collect();
         self.fold = Fold {
             running: Some(Running {
                 floor: self.confirmed,
                 floor_id: self.last_id,
+                number: self.standing.folds.asked,
                 generation,
-                chunks_before,
                 unwritten: todo.len(),
                 todo,
             }),
@@ -158,13 +177,14 @@ impl OwnerPublisher {
     pub(super) fn go_on_folding(&mut self, turn: &mut Turn<'_>, requests: &mut Vec<Request>) {
         let Some(mut running) = self.fold.running.take() else { return };
         if running.unwritten == 0 {
-            requests.push(Request::Fold {
+            requests.push(Request::Fold(Folded {
                 epoch: self.epoch,
+                folds: Folds { asked: running.number, ..self.standing.folds },
                 floor: running.floor,
                 floor_id: running.floor_id,
                 generation: running.generation,
                 chunks: self.shelf.chunks(),
-            });
+            }));
         }
         while *turn.room > 0
             && let Some(index) = running.todo.pop_front()
@@ -175,12 +195,49 @@ impl OwnerPublisher {
     }
 
     /// The floor is raised.
-    pub(super) fn folded(&mut self, generation: u64) {
-        let Some(running) = self.fold.running.take() else { return };
+    pub(super) fn folded(&mut self, folded: &Folded) {
+        if self.fold.running.take().is_none() {
+            return;
+        }
         self.counts.folds += 1;
-        if generation != self.generation {
-            let old = std::mem::replace(&mut self.generation, generation);
-            self.upkeep.drop_generation(old, running.chunks_before);
+        self.standing.folds.confirmed = folded.folds.asked;
+        self.generation = folded.generation;
+        self.settle(folded.generation, folded.chunks);
+    }
+
+    /// The head names these chunks: nobody needs others any more.
+    pub(super) fn settle(&mut self, generation: u64, chunks: u32) {
+        let before = self.standing.published.replace((generation, chunks));
+        let strays = std::mem::take(&mut self.standing.strays);
+        for (old, chunks) in before.into_iter().chain(strays).filter(|(old, _)| *old != generation) {
+            self.upkeep.drop_generation(old, chunks);
+        }
+    }
+
+    /// Chunks of another generation than the one that is written are in the way once that is published.
+    pub(super) fn stray(&mut self, generation: u64, chunks: u32) {
+        if self.standing.strays.len() < MOST_STRAYS {
+            self.standing.strays.push((generation, chunks));
+        }
+    }
+
+    /// A round failed. Chunks that were in it may be written at any later time, over newer ones; and a server that
+    /// restarted or was replaced may have lost chunks that it confirmed while the fold ran. So the fold begins anew,
+    /// with chunks of another generation: what is lost of those is missing, and not wrong.
+    pub(super) fn distrust(&mut self, requests: &[Request], error: StoreError) {
+        if error == StoreError::Refused(Refusal::OutOfMemory) {
+            // It is the same server, and it did not carry them out.
+            return;
+        }
+        if let Some(running) = self.fold.running.take() {
+            self.standing.distrusted = true;
+            self.fold.hurried = true;
+            if running.generation != self.generation {
+                self.stray(running.generation, self.shelf.chunks());
+            }
+        } else {
+            self.standing.distrusted |=
+                requests.iter().any(|request| matches!(request, Request::Chunk { .. }));
         }
     }
 

@@ -75,8 +75,14 @@ impl OwnerPublisher {
         }
         let mut requests: Vec<Request> =
             self.unconfirmed.iter().take(MOST_DELTAS).map(|pending| self.delta(pending)).collect();
-        if turn.now >= self.next_heartbeat && requests.len() == self.unconfirmed.len() {
-            requests.push(Request::Heartbeat { epoch: self.epoch, seq: self.seq });
+        let all_sent = requests.len() == self.unconfirmed.len();
+        if self.heard && all_sent && turn.now >= self.next_heartbeat {
+            requests.push(Request::Heartbeat {
+                epoch: self.epoch,
+                seq: self.seq,
+                folds: self.standing.folds,
+                tidy: self.server.tidy(turn.now),
+            });
         }
         self.go_on_folding(turn, &mut requests);
         self.keep_up(turn, &mut requests);
@@ -128,7 +134,7 @@ impl OwnerPublisher {
                 _ => self.fold.written(),
             },
             Request::Commit(_) => self.committed(now, id.unwrap_or(self.last_id)),
-            Request::Fold { generation, .. } => self.folded(*generation),
+            Request::Fold(folded) => self.folded(folded),
             Request::ResumePart { .. } => self.resume.written(),
             Request::ResumeCommit { .. } => {
                 let old = self.resume.committed();
@@ -142,11 +148,17 @@ impl OwnerPublisher {
     pub(super) fn beaten(&mut self, now: Instant, beaten: Beaten) {
         self.lease_until = Some(now + self.options.lease);
         self.next_heartbeat = now + self.options.lease / 4;
-        // Deltas in the older half of a stream that is bounded by its length are folded before they are cut off.
-        if let (Some(first), Some(since)) = (beaten.first, self.fold.since())
-            && beaten.length >= u64::from(self.options.most_deltas) / 2
-        {
-            let kept = u128::from(beaten.now.saturating_sub(first.ms));
+        self.server.tell(now, &beaten);
+        if let (Some(first), Some(last)) = (beaten.first, beaten.last) {
+            self.look_at_stream(now, first, last, beaten.length);
+        }
+    }
+
+    /// Deltas in the older half of a stream that is bounded by its length are folded before they are cut off.
+    pub(super) fn look_at_stream(&mut self, now: Instant, first: StreamId, last: StreamId, length: u64) {
+        let Some(since) = self.fold.since() else { return };
+        if length >= u64::from(self.options.most_deltas) / 2 {
+            let kept = u128::from(last.ms.saturating_sub(first.ms));
             if 2 * now.saturating_duration_since(since).as_millis() > kept {
                 self.fold.hurry();
             }

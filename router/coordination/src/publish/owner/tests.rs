@@ -8,8 +8,10 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 
 use super::*;
-use crate::connection::Refusal;
-use crate::publish::request::Beaten;
+use crate::connection::{Refusal, StoreError};
+use crate::publish::request::{Beaten, Folded};
+
+mod troubles;
 
 /// A journal that says what a test put there.
 struct Journal(Mutex<OwnerChanges>);
@@ -100,7 +102,7 @@ impl Rig {
             Request::Chunk { index, .. } => format!("chunk {index}"),
             Request::Commit(commit) => format!("commit {} {}", commit.reason.as_str(), commit.blocks),
             Request::Delta { seq, .. } => format!("delta {seq}"),
-            Request::Fold { floor, chunks, .. } => format!("fold {floor} of {chunks}"),
+            Request::Fold(Folded { floor, chunks, .. }) => format!("fold {floor} of {chunks}"),
             Request::Heartbeat { seq, .. } => format!("heartbeat {seq}"),
             Request::KeepChunk { index, .. } => format!("keep {index}"),
             Request::DropChunk { index, .. } => format!("drop {index}"),
@@ -130,7 +132,9 @@ impl Rig {
                 Request::Commit(_) | Request::Delta { .. } => {
                     Answer::Done(Some(StreamId { ms: self.entries, seq: 0 }))
                 }
-                Request::Heartbeat { .. } => Answer::Beaten(Beaten { first: None, length: 1, now: 1 }),
+                Request::Heartbeat { .. } => {
+                    Answer::Beaten(Beaten { first: None, last: None, length: 1, now: 1 })
+                }
                 _ => Answer::Done(None),
             });
         }
@@ -366,6 +370,7 @@ fn deltas_in_the_older_half_of_a_full_stream_are_folded_early() {
     let beaten = |kept_ms: u64| {
         Answer::Beaten(Beaten {
             first: Some(StreamId { ms: 100_000, seq: 0 }),
+            last: Some(StreamId { ms: 100_000 + kept_ms, seq: 0 }),
             length: 8000,
             now: 100_000 + kept_ms,
         })
@@ -383,7 +388,7 @@ fn everything_is_kept_alive_and_what_is_missing_is_written_again() {
     let mut rig = Rig::following();
     rig.wait(Duration::from_secs(60));
     rig.poll(&["heartbeat 0", "keep 0"]);
-    rig.answer(&[Answer::Beaten(Beaten { first: None, length: 0, now: 1 }), Answer::Missing]);
+    rig.answer(&[Answer::Beaten(Beaten { first: None, last: None, length: 0, now: 1 }), Answer::Missing]);
     rig.poll(&["chunk 0"]);
     rig.good();
     rig.poll(&["fold 0 of 1"]);

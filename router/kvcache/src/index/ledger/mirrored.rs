@@ -22,6 +22,12 @@ impl Ledger {
         self.mirrored
     }
 
+    /// Nobody tells its content any more: it holds nothing, and changes have nothing to say.
+    pub(in crate::index) fn lapse(&mut self) {
+        self.mirrored = None;
+        self.reset();
+    }
+
     /// Becomes `content`. What is in both stays, and what left goes before anything comes, so that at no moment more
     /// is held than the old and the new content agree on or the new one has.
     pub(in crate::index) fn load(&mut self, content: &OwnerContent) {

@@ -54,18 +54,18 @@ impl Publication {
                 gpu: Vec::new(),
                 other_tiers: Vec::new(),
             };
-            mirror.load(SLOT, empty);
+            assert!(mirror.load(SLOT, empty));
             self.told = now;
         }
         mirror.set_completeness(SLOT, changes.completeness);
-        mirror.change(SLOT, &changes.changes);
+        assert!(mirror.change(SLOT, &changes.changes));
     }
 
     fn snapshot(&mut self, source: &Index, mirror: &Index) {
         let content = source.content(SLOT).unwrap();
         self.told = Some((content.life, content.block_size));
         self.snapshots += 1;
-        mirror.load(SLOT, content);
+        assert!(mirror.load(SLOT, content));
     }
 }
 
@@ -234,10 +234,10 @@ fn change(block: BlockHash, held: bool) -> BlockChange {
 fn loading_again_takes_away_before_it_gives() {
     let index = mirror();
     index.record(SLOT, 100);
-    index.load(SLOT, told(1, Completeness::Exact, &range(1, 48)));
+    assert!(index.load(SLOT, told(1, Completeness::Exact, &range(1, 48))));
     index.take_changes(SLOT);
     let next = [range(1, 16), range(101, 132)].concat();
-    index.load(SLOT, told(1, Completeness::Exact, &next));
+    assert!(index.load(SLOT, told(1, Completeness::Exact, &next)));
     let order: Vec<bool> =
         index.take_changes(SLOT).unwrap().changes.iter().map(|change| change.held).collect();
     assert_eq!(order, [false, false, true, true]);
@@ -250,15 +250,20 @@ fn a_change_told_twice_is_told_once() {
     let content = told(1, Completeness::Exact, &range(1, 48));
     let blocks = content.gpu.clone();
     // Before anything was loaded there is nothing to change.
-    index.change(SLOT, &[change(blocks[0], true)]);
+    assert!(!index.change(SLOT, &[change(blocks[0], true)]));
     assert_eq!(index.size().blocks, 0);
-    index.load(SLOT, OwnerContent { gpu: blocks[..1].to_vec(), ..content });
+    assert!(index.load(SLOT, OwnerContent { gpu: blocks[..1].to_vec(), ..content }));
     for _ in 0..2 {
-        index.change(SLOT, &[change(blocks[0], true), change(blocks[1], true), change(BlockHash(0), true)]);
+        assert!(
+            index.change(
+                SLOT,
+                &[change(blocks[0], true), change(blocks[1], true), change(BlockHash(0), true)]
+            )
+        );
     }
     assert_eq!((tokens_held(&index, &range(1, 48), 1), stats(&index, 0).blocks), (vec![32], 2));
     for _ in 0..2 {
-        index.change(SLOT, &[change(blocks[0], false), change(BlockHash(0), false)]);
+        assert!(index.change(SLOT, &[change(blocks[0], false), change(BlockHash(0), false)]));
     }
     let seen = stats(&index, 0);
     assert_eq!((seen.blocks, seen.unknown_removals, index.size().blocks), (1, 0, 1));
@@ -268,14 +273,14 @@ fn a_change_told_twice_is_told_once() {
 fn a_lapsed_owner_is_an_owner_without_events() {
     let index = mirror();
     let content = told(1, Completeness::Exact, &range(1, 32));
-    index.load(SLOT, content.clone());
+    assert!(index.load(SLOT, content.clone()));
     assert_eq!(stats(&index, 0).completeness, Completeness::Exact);
     let other = BlockChange { on: HeldOn::OtherTier, ..change(content.gpu[1], true) };
-    index.change(SLOT, &[other]);
+    assert!(index.change(SLOT, &[other]));
     assert_eq!(stats(&index, 0).other_tier_blocks, 1);
     index.lapse(SLOT);
     // What comes late belongs to what lapsed.
-    index.change(SLOT, &[change(content.gpu[0], true)]);
+    assert!(!index.change(SLOT, &[change(content.gpu[0], true)]));
     let seen = stats(&index, 0);
     assert_eq!((seen.completeness, seen.blocks, seen.mirrored), (Completeness::Approximate, 0, false));
     assert_eq!((index.size().blocks, seen.block_size), (0, Some(BlockSize::DEFAULT)));
@@ -284,8 +289,28 @@ fn a_lapsed_owner_is_an_owner_without_events() {
     index.predict(SLOT, &chains, Duration::from_secs(2), 0).unwrap();
     index.lapse(SLOT);
     assert_eq!(tokens_held(&index, &range(1, 32), 1), [32]);
-    index.load(SLOT, told(2, Completeness::Exact, &range(1, 16)));
+    assert!(index.load(SLOT, told(2, Completeness::Exact, &range(1, 16))));
     assert_eq!(tokens_held(&index, &range(1, 32), 1), [16]);
+}
+
+/// KVE-08: the router sees that the engine sleeps; whoever tells its content may not have seen it yet.
+#[test]
+fn a_mirrored_owner_that_was_emptied_hears_on() {
+    let index = mirror();
+    let content = told(1, Completeness::Exact, &range(1, 48));
+    assert!(index.load(SLOT, content.clone()));
+    index.reset(SLOT);
+    let seen = stats(&index, 0);
+    assert_eq!((seen.blocks, seen.mirrored, seen.resets), (0, true, 1));
+    assert_eq!((tokens_held(&index, &range(1, 48), 1), index.size().blocks), (vec![0], 0));
+    // Removals of what is not there any more are harmless, and what comes is held.
+    assert!(index.change(SLOT, &[change(content.gpu[2], false), change(content.gpu[0], true)]));
+    let seen = stats(&index, 0);
+    assert_eq!((tokens_held(&index, &range(1, 48), 1), seen.unknown_removals), (vec![16], 0));
+    assert_eq!((seen.block_size, seen.completeness), (Some(BlockSize::DEFAULT), Completeness::Exact));
+    assert!(index.load(SLOT, told(2, Completeness::Exact, &range(1, 32))));
+    assert_eq!(tokens_held(&index, &range(1, 48), 1), [32]);
+    assert!(!index.load(OwnerSlot(9), content));
 }
 
 #[test]
@@ -298,22 +323,22 @@ fn predictions_are_confirmed_and_dropped_as_by_events() {
         (hit.tokens, hit.predicted_tokens)
     };
     let chains = [chain(&CacheScope::default(), BlockSize::DEFAULT, &range(1, 64), None)];
-    index.load(SLOT, OwnerContent { gpu: blocks[..1].to_vec(), ..content.clone() });
+    assert!(index.load(SLOT, OwnerContent { gpu: blocks[..1].to_vec(), ..content.clone() }));
     index.predict(SLOT, &chains, Duration::from_secs(2), 0).unwrap();
     assert_eq!(predicted(&index), (64, 48));
-    index.change(SLOT, &[change(blocks[1], true)]);
+    assert!(index.change(SLOT, &[change(blocks[1], true)]));
     assert_eq!(predicted(&index), (64, 32));
     // The same content again leaves them; an eviction ends the block's own.
-    index.load(SLOT, OwnerContent { gpu: blocks[..2].to_vec(), ..content.clone() });
+    assert!(index.load(SLOT, OwnerContent { gpu: blocks[..2].to_vec(), ..content.clone() }));
     assert_eq!(predicted(&index), (64, 32));
-    index.change(SLOT, &[change(blocks[1], false)]);
+    assert!(index.change(SLOT, &[change(blocks[1], false)]));
     assert_eq!(predicted(&index), (16, 0));
     // A cleared cache ends all of them, and so does a new life.
     index.predict(SLOT, &chains, Duration::from_secs(2), 0).unwrap();
-    index.change(SLOT, &[change(blocks[0], false)]);
+    assert!(index.change(SLOT, &[change(blocks[0], false)]));
     assert_eq!((predicted(&index), index.size().blocks), ((0, 0), 0));
     index.predict(SLOT, &chains, Duration::from_secs(2), 0).unwrap();
-    index.load(SLOT, OwnerContent { life: 2, gpu: Vec::new(), ..content });
+    assert!(index.load(SLOT, OwnerContent { life: 2, gpu: Vec::new(), ..content }));
     assert_eq!((predicted(&index), index.size().blocks), ((0, 0), 0));
 }
 
@@ -329,7 +354,7 @@ fn a_mirrored_owner_keeps_to_its_engines_size_and_bound() {
         gpu: chain.hashes.to_vec(),
         other_tiers: chain.hashes.to_vec(),
     };
-    index.load(SLOT, content);
+    assert!(index.load(SLOT, content));
     let seen = stats(&index, 0);
     assert_eq!(seen.block_size_conflict, Some((BlockSize::DEFAULT, BlockSize::new(32).unwrap())));
     assert_eq!((seen.block_size, &*seen.source, seen.mirrored), (BlockSize::new(32), "mirrored", true));
@@ -343,7 +368,7 @@ fn a_mirrored_block_costs_no_more_than_a_followed_one() {
     let index = mirror();
     let blocks: Vec<BlockHash> =
         (1..=100_000u64).map(|block| BlockHash(block.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
-    index.load(SLOT, OwnerContent { gpu: blocks, ..told(1, Completeness::Exact, &[]) });
+    assert!(index.load(SLOT, OwnerContent { gpu: blocks, ..told(1, Completeness::Exact, &[]) }));
     let size = index.size();
     assert!(size.bytes <= 64 * size.blocks, "{} bytes for {} blocks", size.bytes, size.blocks);
 }
@@ -353,12 +378,12 @@ fn an_engine_that_is_followed_is_not_mirrored_too() {
     let index = index(1);
     store(&index, 0, &[1], None, &range(1, 16), 16);
     index.update_follower(SLOT, |status| status.link = Link::Following);
-    index.load(SLOT, told(1, Completeness::Exact, &range(101, 132)));
+    assert!(!index.load(SLOT, told(1, Completeness::Exact, &range(101, 132))));
     index.lapse(SLOT);
     assert_eq!((tokens_held(&index, &range(1, 16), 1), stats(&index, 0).mirrored), (vec![16], false));
     // Without its follower it may be; then events have nothing to say.
     index.update_follower(SLOT, |status| status.link = Link::None);
-    index.load(SLOT, told(1, Completeness::Exact, &range(101, 132)));
+    assert!(index.load(SLOT, told(1, Completeness::Exact, &range(101, 132))));
     assert!(!apply(&index, 0, vec![KvEvent::AllCleared]));
     assert_eq!((tokens_held(&index, &range(101, 132), 1), index.size().blocks), (vec![32], 2));
     assert!(index.save(SLOT).is_none());

@@ -1,0 +1,5 @@
+-- The server's clock, milliseconds since 1970.
+local function clock()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
