@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::{Method, Response, StatusCode, header};
 use kvasir_core::{ErrorKind, RequestId, RequestKind, RouterError};
+use kvasir_state::{NoRoute, RouteQuery, Routed};
 use pingora_core::apps::http_app::ServeHttp;
 use pingora_core::protocols::http::ServerSession;
 use serde::Serialize;
@@ -13,7 +14,7 @@ use serde_json::json;
 
 use crate::Gateway;
 use crate::read::Received;
-use crate::{explain, place, read, reply};
+use crate::{explain, place, read, reply, resolve};
 
 /// Records that `GET /explain` lists.
 const LISTED: usize = 100;
@@ -21,7 +22,8 @@ const LISTED: usize = 100;
 /// What the index page says.
 const PATHS: &str = "GET  /explain                  the last decisions\n\
                      GET  /explain/{request-id}     one decision, with how it turned out\n\
-                     POST /explain?path=PATH        dry run: where would this body go, and why\n\
+                     POST /explain?path=PATH        dry run: where would this body go, and why; in Gateway mode\n\
+                                               also port=PORT and host=HOST, and headers count\n\
                      GET  /debug/endpoints          endpoints with load and health\n\
                      GET  /debug/index              what is known of every endpoint's cache\n\
                      GET  /debug/tokens             how each model is tokenized\n\
@@ -87,7 +89,17 @@ impl Admin {
             Some("/v1/embeddings") => RequestKind::Embeddings,
             Some(_) => RequestKind::Other,
         };
-        let record = dry_run(&self.gateway, kind, received).await?;
+        let ports = || self.gateway.state.gateway_ports()?.first().copied();
+        let route = RouteQuery {
+            port: parameter(query, "port").and_then(|port| port.parse().ok()).or_else(ports).unwrap_or(0),
+            host: &parameter(query, "host").unwrap_or_default(),
+            method: &Method::POST,
+            path: &parameter(query, "path").unwrap_or_else(|| kind.path_label().to_owned()),
+            query: None,
+            headers: &session.req_header().headers,
+            model: None,
+        };
+        let record = dry_run(&self.gateway, kind, received, route).await?;
         Ok(json_answer(StatusCode::OK, &record))
     }
 
@@ -112,15 +124,25 @@ async fn dry_run(
     gateway: &Gateway,
     kind: RequestKind,
     received: Received,
+    query: RouteQuery<'_>,
 ) -> Result<kvasir_core::DecisionRecord, RouterError> {
     let id = RequestId::from(format!("dry-run-{}", uuid::Uuid::new_v4()));
     let mut call = read::parse(kind, &id, "application/json", received)?;
     let requested = call.request.requested_model.clone();
-    let route =
-        gateway.state.resolve(&requested).ok_or_else(|| ErrorKind::ModelNotFound(requested.to_string()))?;
-    call.request.model = route.served.clone();
-    call.request.adapter = route.adapter.clone();
-    let placed = place::choose(gateway, &call.request).await?;
+    let query = RouteQuery { model: Some(&requested), ..query };
+    let route = match gateway.state.resolve(&query, &mut rand::rng()) {
+        Ok(Routed::To(route)) => route,
+        Ok(Routed::Elsewhere(redirect)) => {
+            let text =
+                format!("The route answers with a redirect to {}; nothing is placed.", redirect.location);
+            return Err(ErrorKind::BadBody(text).into());
+        }
+        Err(NoRoute::NoMatch) => return Err(ErrorKind::ModelNotFound(requested.to_string()).into()),
+        Err(error) => return Err(resolve::refused(&error).into()),
+    };
+    call.request.model = route.target.index_model.clone();
+    call.request.adapter.clone_from(&route.adapter);
+    let placed = place::choose(gateway, &call.request, &route).await?;
     let mut record = explain::begin(&id, &call.request, 0);
     explain::fill(&mut record, &placed);
     record.predicted_cached_tokens =

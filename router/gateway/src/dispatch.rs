@@ -3,21 +3,22 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderValue, header};
 use kvasir_core::{CycleState, Endpoint, ErrorKind, InFlightCost, RouterError};
 use kvasir_scheduler::Scheduler;
-use kvasir_state::{Attempt, InFlight};
-use kvasir_wire::headers::{ConnectionNames, passes_to_engine};
-use pingora_http::{RequestHeader, ResponseHeader};
+use kvasir_state::{Attempt, InFlight, Resolved};
+use pingora_http::ResponseHeader;
 
-use crate::Gateway;
-use crate::leg::{Leg, LegError};
+use crate::leg::{Leg, LegError, Via};
 use crate::place::Placed;
 use crate::resolve::Bound;
 use crate::settle::Trail;
+use crate::{Gateway, outbound};
 
 /// Engines that may die on one request before it is given up: it must not walk the fleet.
 const MOST_DEATHS: u32 = 2;
+
+/// Attempts of one request, however many its target asks for: each holds the client and its body's bytes.
+const MOST_TRIES: usize = 16;
 
 /// An answer whose first piece is here, so that nothing can be retried any more.
 #[derive(Debug)]
@@ -30,6 +31,8 @@ pub(crate) struct Answer {
     pub leg: Leg,
     /// The attempt's place at the endpoint.
     pub running: Running,
+    /// The route, where it changes the answer.
+    pub edited: Option<Resolved>,
 }
 
 /// One running attempt. Dropping it without [`Running::completed`] tells the observers that it failed.
@@ -89,27 +92,50 @@ impl Drop for Running {
     }
 }
 
-/// Sends the request to the best pick that answers.
+/// Sends the request to the best pick that answers, within the route's time for all attempts.
 pub(crate) async fn dispatch(
     gateway: &Gateway,
     bound: &Bound,
     placed: &Placed,
     trail: &mut Trail<'_>,
 ) -> Result<Answer, RouterError> {
+    let tries = walk_picks(gateway, bound, placed, trail);
+    match bound.route.deadline {
+        None => tries.await,
+        Some(limit) => {
+            tokio::time::timeout(limit, tries).await.unwrap_or(Err(ErrorKind::FirstByteTimeout(limit).into()))
+        }
+    }
+}
+
+async fn walk_picks(
+    gateway: &Gateway,
+    bound: &Bound,
+    placed: &Placed,
+    trail: &mut Trail<'_>,
+) -> Result<Answer, RouterError> {
     let model = bound.request.model.as_str();
-    let most = gateway.limits.max_attempts.min(placed.decision.picks.len());
+    let (picks, policy) = (&placed.decision.picks, bound.route.target.retry);
+    let most = match policy {
+        // Where the target asks for more attempts than there are picks, the first have another turn.
+        Some(policy) => (policy.attempts.saturating_add(1) as usize).min(MOST_TRIES),
+        None => gateway.limits.max_attempts.min(picks.len()),
+    };
     let mut held: Option<Answer> = None;
     let mut last = ErrorKind::ConnectFailed;
     let mut deaths = 0;
     let mut reason = "";
     gateway.retry_budget.request(gateway.clock.now());
-    for (number, pick) in placed.decision.picks.iter().take(most).enumerate() {
+    for (number, pick) in picks.iter().cycle().take(most).enumerate() {
         if number > 0 {
             if !gateway.retry_budget.try_retry(gateway.clock.now()) {
                 gateway.metrics.retry_denied(model, "budget");
                 break;
             }
             gateway.metrics.retry(model, reason);
+            if let Some(policy) = policy {
+                tokio::time::sleep(policy.interval).await;
+            }
         }
         let others = number + 1 < most;
         match attempt(gateway, bound, placed, pick.index, &pick.endpoint, trail).await {
@@ -125,7 +151,7 @@ pub(crate) async fn dispatch(
                 held = Some(answer);
             }
             Err(error) => {
-                let (kind, result, report) = sort(gateway, &error);
+                let (kind, result, report) = sort(gateway, bound, &error);
                 trail.attempt_failed(&pick.endpoint, result);
                 gateway.metrics.attempt(model, result);
                 gateway.state.report(&pick.endpoint.id, report);
@@ -133,6 +159,8 @@ pub(crate) async fn dispatch(
                 last = kind;
                 match error {
                     LegError::Connect => {}
+                    // Decision D8: a slow engine is left for another one only where the target asks for it.
+                    LegError::FirstByte if policy.is_some() => {}
                     LegError::FirstByte => break,
                     _ => {
                         deaths += 1;
@@ -160,12 +188,14 @@ async fn attempt(
 ) -> Result<Answer, LegError> {
     let mut running = Running::begin(gateway, placed, index, endpoint);
     trail.attempt_begun(endpoint);
-    let header = outbound_header(gateway, bound, endpoint).map_err(|_| LegError::Garbage)?;
-    let mut leg = match gateway.connections.send(endpoint, header.clone(), bound.body.clone(), false).await {
+    let header = outbound::header(gateway, bound, endpoint).map_err(|_| LegError::Garbage)?;
+    let via = Via { tls: bound.route.target.tls.as_ref(), timeout: bound.route.timeout };
+    let first = gateway.connections.send(endpoint, via, header.clone(), bound.body.clone(), false);
+    let mut leg = match first.await {
         // A pooled connection that the engine had just closed: it never saw the request. A fresh connection tells;
         // when that one cannot be made, the engine itself has died, perhaps of this request.
         Err(LegError::Died { reused: true }) => {
-            match gateway.connections.send(endpoint, header, bound.body.clone(), true).await {
+            match gateway.connections.send(endpoint, via, header, bound.body.clone(), true).await {
                 Err(LegError::Connect) => return Err(LegError::Died { reused: true }),
                 other => other?,
             }
@@ -179,7 +209,9 @@ async fn attempt(
         Err(error) => return Err(error),
     };
     running.first_byte();
-    Ok(Answer { header: answer_header, first, leg, running })
+    let edits_answer = bound.route.edits.as_ref().is_some_and(|edits| !edits.response.is_empty());
+    let edited = edits_answer.then(|| bound.route.clone());
+    Ok(Answer { header: answer_header, first, leg, running, edited })
 }
 
 /// Whether another endpoint should be asked instead of passing this status on.
@@ -203,11 +235,11 @@ fn report_status(gateway: &Gateway, model: &str, endpoint: &Endpoint, status: u1
 }
 
 /// What a failed leg means for the client, the metrics and the endpoint's health.
-fn sort(gateway: &Gateway, error: &LegError) -> (ErrorKind, &'static str, Attempt) {
+fn sort(gateway: &Gateway, bound: &Bound, error: &LegError) -> (ErrorKind, &'static str, Attempt) {
     match error {
         LegError::Connect => (ErrorKind::ConnectFailed, "connect", Attempt::ConnectFailed),
         LegError::FirstByte | LegError::Idle => (
-            ErrorKind::FirstByteTimeout(gateway.limits.first_byte_timeout),
+            ErrorKind::FirstByteTimeout(bound.route.timeout.unwrap_or(gateway.limits.first_byte_timeout)),
             "timeout",
             Attempt::FirstByteTimeout,
         ),
@@ -216,39 +248,4 @@ fn sort(gateway: &Gateway, error: &LegError) -> (ErrorKind, &'static str, Attemp
         }
         LegError::Garbage => (ErrorKind::BadUpstream, "garbage", Attempt::DiedAfterSend),
     }
-}
-
-/// The head as it goes to an engine: the client's end-to-end headers, and what only we know.
-fn outbound_header(
-    gateway: &Gateway,
-    bound: &Bound,
-    endpoint: &Endpoint,
-) -> pingora_core::Result<RequestHeader> {
-    let from = &bound.outbound;
-    let path = format!("{}{}", endpoint.address.path_prefix, from.path);
-    let mut header =
-        RequestHeader::build(from.method.clone(), path.as_bytes(), Some(from.headers.len() + 4))?;
-    let connection = ConnectionNames::of(&from.headers);
-    for (name, value) in &from.headers {
-        let passes = passes_to_engine(name, &connection, gateway.headers.forward_credentials)
-            && !(from.decoded && *name == header::CONTENT_ENCODING)
-            // Answers are read on the side for usage, so they must come plain.
-            && *name != header::ACCEPT_ENCODING
-            && *name != "x-request-id";
-        if passes {
-            header.append_header(name.clone(), value.clone())?;
-        }
-    }
-    header.insert_header(
-        header::HOST,
-        HeaderValue::from_str(&endpoint.address.authority).unwrap_or(HeaderValue::from_static("engine")),
-    )?;
-    if !bound.body.is_empty() || from.method == http::Method::POST {
-        header.insert_header(header::CONTENT_LENGTH, bound.body.len().to_string())?;
-    }
-    header.insert_header("x-request-id", bound.request.id.as_str())?;
-    if endpoint.pin_rank {
-        header.insert_header("x-data-parallel-rank", endpoint.id.rank.to_string())?;
-    }
-    Ok(header)
 }

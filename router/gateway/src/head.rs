@@ -27,13 +27,44 @@ pub(crate) enum Entry {
     Unknown,
 }
 
-/// Sorts a request by its method and path alone.
+/// What a request wants of an engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Errand {
+    /// A body that names a model.
+    Call(RequestKind),
+    /// Something about a stored response.
+    Stored(String),
+    /// What only an HTTPRoute can know.
+    Forward,
+}
+
+impl Errand {
+    /// The API it speaks, as far as the head tells.
+    pub(crate) fn kind(&self) -> RequestKind {
+        match self {
+            Self::Call(kind) => *kind,
+            Self::Stored(_) => RequestKind::Responses,
+            Self::Forward => RequestKind::Other,
+        }
+    }
+
+    /// The id of the stored response it is about.
+    pub(crate) fn stored(&self) -> Option<&str> {
+        if let Self::Stored(id) = self { Some(id) } else { None }
+    }
+}
+
+/// Sorts a request by its head alone.
 pub(crate) fn classify(header: &RequestHeader) -> Entry {
-    let path = header.uri.path();
-    let get = header.method == Method::GET;
     if header.headers.contains_key(http::header::UPGRADE) {
         return Entry::Upgrade;
     }
+    entry_of(&header.method, header.uri.path())
+}
+
+/// Sorts a request by its method and path.
+pub(crate) fn entry_of(method: &Method, path: &str) -> Entry {
+    let get = *method == Method::GET;
     match path {
         "/healthz" if get => return Entry::Health,
         "/readyz" if get => return Entry::Ready,
@@ -51,7 +82,7 @@ pub(crate) fn classify(header: &RequestHeader) -> Entry {
     if rest.is_empty() {
         return Entry::Unknown;
     }
-    if header.method != Method::POST {
+    if *method != Method::POST {
         return Entry::WrongMethod;
     }
     Entry::Inference(match rest {

@@ -7,12 +7,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use kvasir_core::Endpoint;
 use kvasir_settings::resolved::Limits;
+use kvasir_state::plan::UpstreamTls;
 use pingora_core::ErrorType;
 use pingora_core::connectors::ConnectorOptions;
 use pingora_core::connectors::http::Connector;
 use pingora_core::protocols::http::client::HttpSession;
 use pingora_core::upstreams::peer::HttpPeer;
 use pingora_http::{RequestHeader, ResponseHeader};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::dns::Names;
 
@@ -36,6 +38,18 @@ impl std::fmt::Debug for Connections {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Connections").field("connect", &self.connect).finish_non_exhaustive()
     }
+}
+
+/// A session, whether it comes from the pool, and the key it is released under.
+type Connected = (HttpSession, bool, HttpPeer);
+
+/// How an endpoint is spoken to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Via<'r> {
+    /// TLS, or plain.
+    pub tls: Option<&'r UpstreamTls>,
+    /// Limit from the start of connecting to the answer's header; `None` leaves each step its own.
+    pub timeout: Option<Duration>,
 }
 
 /// Why a leg gave no answer.
@@ -85,24 +99,32 @@ impl Connections {
     pub(crate) async fn send(
         &self,
         endpoint: &Endpoint,
+        via: Via<'_>,
         header: RequestHeader,
         body: Bytes,
         fresh: bool,
     ) -> Result<Leg, LegError> {
-        let sockets = match tokio::time::timeout(self.connect, self.names.resolve(&endpoint.address)).await {
-            Ok(Ok(sockets)) => sockets,
-            Ok(Err(_)) | Err(_) => return Err(LegError::Connect),
+        let Some(limit) = via.timeout else {
+            let connected = self.connected(endpoint, via, self.connect, fresh).await?;
+            return self.exchange(connected, self.first_byte, header, body).await;
         };
-        let mut connected = None;
-        for socket in sockets {
-            connected = self.session(socket, fresh).await;
-            if connected.is_some() {
-                break;
-            }
-        }
-        let (mut session, reused, peer) = connected.ok_or(LegError::Connect)?;
-        session.set_write_timeout(Some(self.first_byte));
-        session.set_read_timeout(Some(self.first_byte));
+        let end = Instant::now() + limit;
+        let connecting = self.connected(endpoint, via, self.connect.min(limit), fresh);
+        let connected = timeout_at(end, connecting).await.unwrap_or(Err(LegError::Connect))?;
+        let exchange = self.exchange(connected, limit, header, body);
+        timeout_at(end, exchange).await.unwrap_or(Err(LegError::FirstByte))
+    }
+
+    /// Writes the request and reads up to the answer's header, with at most `patience` between two pieces of either.
+    async fn exchange(
+        &self,
+        (mut session, reused, peer): Connected,
+        patience: Duration,
+        header: RequestHeader,
+        body: Bytes,
+    ) -> Result<Leg, LegError> {
+        session.set_write_timeout(Some(patience));
+        session.set_read_timeout(Some(patience));
         let sent = write_request(&mut session, header, body).await;
         if sent.is_err() {
             // An engine may refuse a body half-way and say why; that answer is worth a short wait.
@@ -130,11 +152,44 @@ impl Connections {
 }
 
 impl Connections {
-    /// A session at one address: pooled or new, with whether it is pooled, and the key it is released under.
-    async fn session(&self, socket: SocketAddr, fresh: bool) -> Option<(HttpSession, bool, HttpPeer)> {
-        let mut peer = HttpPeer::new(socket, false, String::new());
-        peer.options.connection_timeout = Some(self.connect);
-        peer.options.total_connection_timeout = Some(self.connect);
+    /// A session at the first of the endpoint's addresses where somebody listens.
+    async fn connected(
+        &self,
+        endpoint: &Endpoint,
+        via: Via<'_>,
+        limit: Duration,
+        fresh: bool,
+    ) -> Result<Connected, LegError> {
+        let sockets = match timeout(limit, self.names.resolve(&endpoint.address)).await {
+            Ok(Ok(sockets)) => sockets,
+            Ok(Err(_)) | Err(_) => return Err(LegError::Connect),
+        };
+        for socket in sockets {
+            if let Some(connected) = self.session(endpoint, socket, via.tls, limit, fresh).await {
+                return Ok(connected);
+            }
+        }
+        Err(LegError::Connect)
+    }
+
+    /// A session at one address.
+    async fn session(
+        &self,
+        endpoint: &Endpoint,
+        socket: SocketAddr,
+        tls: Option<&UpstreamTls>,
+        limit: Duration,
+        fresh: bool,
+    ) -> Option<Connected> {
+        let name = match tls {
+            None => String::new(),
+            Some(UpstreamTls::Verified(name)) => name.to_string(),
+            Some(UpstreamTls::Unverified) => endpoint.address.host.to_string(),
+        };
+        let mut peer = HttpPeer::new(socket, tls.is_some(), name);
+        peer.options.verify_cert = matches!(tls, Some(UpstreamTls::Verified(_)));
+        peer.options.connection_timeout = Some(limit);
+        peer.options.total_connection_timeout = Some(limit);
         peer.options.idle_timeout = Some(IDLE);
         let connected = if fresh {
             // Another group key is another pool, so that this connection is new; it is released to the common one.
@@ -144,7 +199,10 @@ impl Connections {
         } else {
             self.connector.get_http_session(&peer).await
         };
-        connected.ok().map(|(session, reused)| (session, reused, peer))
+        connected
+            .inspect_err(|error| tracing::debug!(endpoint = %endpoint.id, %socket, %error, "no connection"))
+            .ok()
+            .map(|(session, reused)| (session, reused, peer))
     }
 }
 
@@ -207,3 +265,6 @@ impl std::fmt::Debug for Leg {
         f.debug_struct("Leg").field("peer", &self.peer).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,11 +1,12 @@
 //! The path of one request, front to back: read, bind, place, dispatch, relay, settle.
 
-use kvasir_core::{ErrorKind, RequestKind, RouterError};
+use kvasir_core::{ErrorKind, RouterError};
 use pingora_core::protocols::http::ServerSession;
 
-use crate::head::{Entry, classify};
+use crate::head::{Entry, Errand, classify};
+use crate::resolve::Binding;
 use crate::settle::Trail;
-use crate::{Gateway, answers, dispatch, place, read, relay, reply, resolve};
+use crate::{Gateway, answers, dispatch, forward, place, read, relay, reply, resolve};
 
 /// What becomes of the client's connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,25 +17,19 @@ pub(crate) enum Ending {
     Cut,
 }
 
-/// Serves one request whose head has been read.
-pub(crate) async fn serve(gateway: &Gateway, session: &mut ServerSession) -> Ending {
-    let answered = match classify(session.req_header()) {
-        Entry::StoredResponse(id) => return infer(gateway, session, RequestKind::Responses, Some(&id)).await,
-        Entry::Inference(kind) => return infer(gateway, session, kind, None).await,
-        other => answers::send(gateway, session, other).await,
+/// Serves one request whose head has been read, and that came in by `port`.
+pub(crate) async fn serve(gateway: &Gateway, session: &mut ServerSession, port: u16) -> Ending {
+    let errand = match classify(session.req_header()) {
+        Entry::StoredResponse(id) => Errand::Stored(id),
+        Entry::Inference(kind) => Errand::Call(kind),
+        Entry::Unknown | Entry::WrongMethod if gateway.state.in_gateway_mode() => Errand::Forward,
+        other => {
+            let answered = answers::send(gateway, session, other).await;
+            return if answered.is_ok() { Ending::Whole } else { Ending::Cut };
+        }
     };
-    if answered.is_ok() { Ending::Whole } else { Ending::Cut }
-}
-
-/// Walks an inference request through the house and settles it, however it ended.
-async fn infer(
-    gateway: &Gateway,
-    session: &mut ServerSession,
-    kind: RequestKind,
-    stored: Option<&str>,
-) -> Ending {
-    let mut trail = Trail::open(gateway, session.req_header(), kind);
-    let ended = walk(gateway, session, kind, stored, &mut trail).await;
+    let mut trail = Trail::open(gateway, session.req_header(), errand.kind());
+    let ended = walk(gateway, session, port, &errand, &mut trail).await;
     let Err(error) = ended else { return Ending::Whole };
     trail.failed(&error);
     let begun = session.response_written().is_some_and(|header| !header.status.is_informational());
@@ -50,22 +45,28 @@ async fn infer(
     }
 }
 
+/// Walks a request through the house; the trail settles it, however it ended.
 async fn walk(
     gateway: &Gateway,
     session: &mut ServerSession,
-    kind: RequestKind,
-    stored: Option<&str>,
+    port: u16,
+    errand: &Errand,
     trail: &mut Trail<'_>,
 ) -> Result<(), RouterError> {
-    let mut bound = match stored {
-        Some(id) => {
+    let binding = match errand {
+        Errand::Call(kind) => {
+            let call = read::call(gateway, session, *kind, trail.request_id()).await?;
+            resolve::bind(gateway, session, port, call, trail)?
+        }
+        Errand::Stored(id) => {
             let received = read::body(gateway, session).await?;
             resolve::bind_stored(gateway, session, id, received, trail)?
         }
-        None => {
-            let call = read::call(gateway, session, kind, trail.request_id()).await?;
-            resolve::bind(gateway, session, call, trail)?
-        }
+        Errand::Forward => forward::bind(gateway, session, port, trail).await?,
+    };
+    let mut bound = match binding {
+        Binding::Onward(bound) => bound,
+        Binding::Elsewhere(redirect) => return reply::redirect(session, &redirect, trail).await,
     };
     let answer = watched(session, async {
         bound.received.cover_copy(gateway, &bound.body).await?;
@@ -74,7 +75,7 @@ async fn walk(
     })
     .await??;
     let (hide_usage, kind) = (bound.hide_usage, bound.request.kind);
-    let deleted = (bound.outbound.method == http::Method::DELETE).then_some(stored).flatten();
+    let deleted = errand.stored().filter(|_| bound.outbound.method == http::Method::DELETE);
     // Nothing is retried from here on: the body's bytes make room for others while the answer streams.
     drop(bound);
     let succeeded = answer.header.status.is_success();

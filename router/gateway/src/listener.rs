@@ -93,9 +93,11 @@ impl Doors {
         let side = CancellationToken::new();
         let accepting = CancellationToken::new();
         let silence = gateway.limits.header_timeout;
+        // A socket that cannot tell its port has none that a route could name.
+        let port = self.inference.local_addr().map_or(0, |address| address.port());
         let inference = accept(
             self.inference,
-            Arc::new(Service::new(Arc::clone(&gateway))),
+            Arc::new(Service::new(Arc::clone(&gateway), port)),
             silence,
             watch.clone(),
             accepting.clone(),

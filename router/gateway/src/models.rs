@@ -15,7 +15,8 @@ pub(crate) fn list(gateway: &Gateway) -> Bytes {
 /// One model, `None` when no route names it.
 pub(crate) fn one(gateway: &Gateway, id: &str) -> Option<Bytes> {
     let models = gateway.state.models();
-    models.iter().find(|listing| listing.id == id).map(|listing| Bytes::from(object(listing).to_string()))
+    let at = models.binary_search_by(|listing| listing.id.as_str().cmp(id)).ok()?;
+    models.get(at).map(|listing| Bytes::from(object(listing).to_string()))
 }
 
 /// OpenAI's model object, with vLLM's `root` and `parent`.

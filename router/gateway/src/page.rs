@@ -45,6 +45,11 @@ pub fn render(gateway: &Gateway) -> String {
         model.sources.iter().map(|s| (vec![model.model.as_str(), s.source.as_str(), s.proof.as_str()], 1.0))
     });
     page.family(&names::TOKENIZER_STATE, states);
+    let differences = tokens.iter().filter_map(|model| {
+        let first = model.probes.versions.iter().rev().find_map(|version| version.difference.as_ref())?;
+        Some((vec![model.model.as_str(), first.probe], first.at.position as f64))
+    });
+    page.family(&names::TOKENIZER_DIFFERENCE, differences);
     gateway.coordination.add_to(&mut page);
     page.finish()
 }

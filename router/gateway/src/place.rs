@@ -7,13 +7,14 @@ use kvasir_core::{
     Candidates, CycleState, Decision, ErrorKind, InferenceRequest, Pick, RouterError, ScheduleError,
     TokenSlot,
 };
+use kvasir_state::Resolved;
 
 use crate::Gateway;
 use crate::resolve::Bound;
 use crate::settle::Trail;
 
 /// When a client may come back to a model that has no endpoint now: one active probe later.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
+pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// The decision with what it rests on.
 #[derive(Debug)]
@@ -38,15 +39,19 @@ pub(crate) async fn place(
 ) -> Result<Placed, RouterError> {
     let placed = match &bound.pinned {
         Some(holder) => pinned(gateway, &bound.request, holder)?,
-        None => choose(gateway, &bound.request).await?,
+        None => choose(gateway, &bound.request, &bound.route).await?,
     };
     trail.placed(&placed);
     Ok(placed)
 }
 
 /// Gathers and decides; also the dry run of explain.
-pub(crate) async fn choose(gateway: &Gateway, request: &InferenceRequest) -> Result<Placed, RouterError> {
-    let mut pool = gateway.state.candidates(&request.model, request.adapter.as_ref());
+pub(crate) async fn choose(
+    gateway: &Gateway,
+    request: &InferenceRequest,
+    route: &Resolved,
+) -> Result<Placed, RouterError> {
+    let mut pool = gateway.state.candidates(route);
     if pool.is_empty() {
         return Err(ErrorKind::NoEndpoint {
             reason: "the model has no endpoint in service",

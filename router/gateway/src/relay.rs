@@ -8,10 +8,10 @@ use kvasir_wire::{BodyTap, Pieces, StreamTap};
 use pingora_core::protocols::http::ServerSession;
 use pingora_http::ResponseHeader;
 
-use crate::Gateway;
 use crate::dispatch::Answer;
 use crate::leg::LegError;
 use crate::settle::Trail;
+use crate::{Gateway, edits};
 
 /// Reads usage on the side of whatever passes.
 enum Tap {
@@ -59,8 +59,11 @@ pub(crate) async fn relay(
     session.write_response_header(Box::new(out)).await.map_err(|_| ErrorKind::ClientGone)?;
     let mut next = answer.first.take();
     let mut pieces: Pieces = Pieces::new();
+    let mut remembered = false;
     while let Some(chunk) = next {
         tap.push(chunk, &mut pieces);
+        // Before the client can know the id: its next request may be here before this one has ended.
+        remembered = remembered || remember(gateway, &tap, &answer);
         write(session, &mut pieces).await?;
         next = tokio::select! {
             biased;
@@ -69,18 +72,25 @@ pub(crate) async fn relay(
         };
     }
     tap.finish(&mut pieces);
+    if !remembered {
+        remember(gateway, &tap, &answer);
+    }
     write(session, &mut pieces).await?;
     session.finish_body().await.map_err(|_| ErrorKind::ClientGone)?;
     answer.leg.release().await;
     let read = tap.read();
-    if let Some(id) = read.response_id {
-        gateway.responses.remember(&id, &answer.running.endpoint.id, gateway.clock.now());
-    }
     trail.relayed(read.usage, answer.running.predicted, read.error);
     if status.is_success() && !read.error {
         answer.running.completed(read.usage.as_ref());
     }
     Ok(())
+}
+
+/// Remembers who holds a stored response; false while its id has not gone by.
+fn remember(gateway: &Gateway, tap: &Tap, answer: &Answer) -> bool {
+    let Some(id) = tap.response_id() else { return false };
+    gateway.responses.remember(id, &answer.running.endpoint.id, gateway.clock.now());
+    true
 }
 
 fn broken(gateway: &Gateway, error: &LegError) -> ErrorKind {
@@ -118,6 +128,9 @@ fn inbound_header(
             out.append_header(name.clone(), value.clone())?;
         }
     }
+    if let Some(edits) = answer.edited.as_ref().and_then(|route| route.edits.as_ref()) {
+        edits::apply(&edits.response, &mut out)?;
+    }
     out.insert_header("x-request-id", request_id)?;
     if gateway.headers.endpoint_header {
         out.insert_header("x-kvasir-endpoint", answer.running.endpoint.id.to_string())?;
@@ -133,7 +146,6 @@ fn inbound_header(
 /// What the tap had read at the end.
 struct Reading {
     usage: Option<Usage>,
-    response_id: Option<String>,
     /// The engine said in the stream that it failed.
     error: bool,
 }
@@ -164,18 +176,20 @@ impl Tap {
         }
     }
 
+    /// The id of a stored response, once it went by.
+    fn response_id(&self) -> Option<&str> {
+        match self {
+            Self::Stream(tap) => tap.response_id(),
+            Self::Body(tap) => tap.response_id(),
+            Self::Nothing => None,
+        }
+    }
+
     fn read(self) -> Reading {
         match self {
-            Self::Stream(tap) => Reading {
-                usage: tap.usage(),
-                response_id: tap.response_id().map(str::to_owned),
-                error: tap.error_seen(),
-            },
-            Self::Body(mut tap) => {
-                let usage = tap.finish();
-                Reading { usage, response_id: tap.response_id().map(str::to_owned), error: false }
-            }
-            Self::Nothing => Reading { usage: None, response_id: None, error: false },
+            Self::Stream(tap) => Reading { usage: tap.usage(), error: tap.error_seen() },
+            Self::Body(mut tap) => Reading { usage: tap.finish(), error: false },
+            Self::Nothing => Reading { usage: None, error: false },
         }
     }
 }

@@ -5,9 +5,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::StatusCode;
 use kvasir_core::{ErrorKind, Origin, RouterError};
+use kvasir_state::Redirect;
 use pingora_core::protocols::http::ServerSession;
 use pingora_http::ResponseHeader;
 use serde_json::json;
+
+use crate::read;
+use crate::settle::Trail;
 
 /// The status logged for a client that left before it saw one, as nginx does.
 pub(crate) const CLIENT_CLOSED: u16 = 499;
@@ -205,6 +209,35 @@ pub(crate) async fn send_error(
     }
     session.write_response_header(Box::new(header)).await?;
     session.write_response_body(text, true).await
+}
+
+/// Sends the client elsewhere, as its route wants it.
+///
+/// # Errors
+/// When the client is gone, or the route's words make no header.
+pub(crate) async fn redirect(
+    session: &mut ServerSession,
+    redirect: &Redirect,
+    trail: &mut Trail<'_>,
+) -> Result<(), RouterError> {
+    let header = redirect_header(redirect, trail.request_id().as_str())
+        .map_err(|_| ErrorKind::Internal("the route's redirect cannot be written"))?;
+    if !session.is_body_done() {
+        session.set_keepalive(None);
+    }
+    trail.redirected(redirect.status);
+    session.write_response_header(Box::new(header)).await.map_err(|_| ErrorKind::ClientGone)?;
+    session.finish_body().await.map_err(|_| ErrorKind::ClientGone)?;
+    read::let_the_client_finish(session).await;
+    Ok(())
+}
+
+fn redirect_header(redirect: &Redirect, request_id: &str) -> pingora_core::Result<ResponseHeader> {
+    let mut header = ResponseHeader::build(redirect.status, Some(3))?;
+    header.insert_header(http::header::LOCATION, redirect.location.as_str())?;
+    header.insert_header(http::header::CONTENT_LENGTH, "0")?;
+    header.insert_header("x-request-id", request_id)?;
+    Ok(header)
 }
 
 /// Answers with a JSON body.

@@ -1,19 +1,26 @@
-//! From the client's model name to a route, and from the body as it came to the body as it goes out.
+//! From a request to its route, and from the body as it came to the body as it goes out.
 
 use bytes::Bytes;
-use http::HeaderMap;
-use kvasir_core::{EndpointId, ErrorKind, InferenceRequest, RequestKind, RouterError};
+use http::header;
+use kvasir_core::{EndpointId, ErrorKind, InferenceRequest, ModelName, RequestKind, RouterError};
+use kvasir_state::plan::TargetKind;
+use kvasir_state::{NoRoute, Redirect, Resolved, RouteQuery, Routed};
 use pingora_core::protocols::http::ServerSession;
+use pingora_http::RequestHeader;
 
 use crate::Gateway;
+use crate::outbound::Outbound;
+use crate::place::RETRY_AFTER;
 use crate::read::{Call, Found, Received};
 use crate::settle::Trail;
 
-/// A request bound to its model, ready to be placed and sent.
+/// A request bound to its route, ready to be placed and sent.
 #[derive(Debug)]
 pub(crate) struct Bound {
-    /// With `model` resolved to the engine's served name.
+    /// With `model` resolved to the name that blocks and tokenizers are filed under.
     pub request: InferenceRequest,
+    /// Where it goes.
+    pub route: Resolved,
     /// Method, path and query, headers as the client sent them.
     pub outbound: Outbound,
     /// The body as it goes out.
@@ -26,41 +33,52 @@ pub(crate) struct Bound {
     pub received: Received,
 }
 
-/// What of the client's head goes on.
+/// What a route makes of a request.
 #[derive(Debug)]
-pub(crate) struct Outbound {
-    /// Method.
-    pub method: http::Method,
-    /// Path and query.
-    pub path: String,
-    /// Headers, unfiltered.
-    pub headers: HeaderMap,
-    /// Whether the body was decoded.
-    pub decoded: bool,
-}
-
-impl Outbound {
-    fn of(session: &ServerSession, decoded: bool) -> Self {
-        let head = session.req_header();
-        let path = head.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-        Self { method: head.method.clone(), path, headers: head.headers.clone(), decoded }
-    }
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly every request is the large one, and a box would be its own cost"
+)]
+pub(crate) enum Binding {
+    /// It goes to an endpoint.
+    Onward(Bound),
+    /// The client is sent elsewhere.
+    Elsewhere(Redirect),
 }
 
 /// Matches the route and rewrites what must differ; 404 for an unknown model.
 pub(crate) fn bind(
     gateway: &Gateway,
     session: &ServerSession,
+    port: u16,
+    call: Call,
+    trail: &mut Trail<'_>,
+) -> Result<Binding, RouterError> {
+    let query = query_of(session.req_header(), port, Some(&call.request.requested_model));
+    match gateway.state.resolve(&query, &mut rand::rng()) {
+        Ok(Routed::To(route)) => bind_call(gateway, session, call, route, trail).map(Binding::Onward),
+        Ok(Routed::Elsewhere(redirect)) => Ok(Binding::Elsewhere(redirect)),
+        Err(NoRoute::NoMatch) => {
+            Err(ErrorKind::ModelNotFound(call.request.requested_model.to_string()).into())
+        }
+        Err(error) => {
+            trail.refused(&error, &call.request.requested_model);
+            Err(refused(&error).into())
+        }
+    }
+}
+
+/// Binds a parsed body to its route.
+pub(crate) fn bind_call(
+    gateway: &Gateway,
+    session: &ServerSession,
     mut call: Call,
+    route: Resolved,
     trail: &mut Trail<'_>,
 ) -> Result<Bound, RouterError> {
-    let requested = call.request.requested_model.clone();
-    let Some(route) = gateway.state.resolve(&requested) else {
-        return Err(ErrorKind::ModelNotFound(requested.to_string()).into());
-    };
-    call.request.model = route.served.clone();
-    call.request.adapter = route.adapter.clone();
-    trail.bound(&call.request, route.rewrite.as_deref());
+    call.request.model = route.target.index_model.clone();
+    call.request.adapter.clone_from(&route.adapter);
+    trail.bound(&call.request, &route);
     let mut pinned = None;
     let mut hide_usage = false;
     let body = match &call.found {
@@ -70,15 +88,15 @@ pub(crate) fn bind(
                 pinned = Some(holder.ok_or_else(|| ErrorKind::UnknownResponse(previous.clone()))?);
             }
             hide_usage = scan.lacks_usage(call.request.kind);
-            kvasir_wire::rewrite(&call.received.body, scan, route.rewrite.as_deref(), hide_usage)
+            kvasir_wire::rewrite(&call.received.body, scan, route.rewrite(), hide_usage)
         }
-        Found::Form(form) => match route.rewrite.as_deref() {
+        Found::Form(form) => match route.rewrite() {
             Some(served) => kvasir_wire::rewrite_multipart(&call.received.body, form, served),
             None => call.received.body.clone(),
         },
     };
-    let outbound = Outbound::of(session, call.received.decoded);
-    Ok(Bound { request: call.request, outbound, body, hide_usage, pinned, received: call.received })
+    let outbound = Outbound::of(session, &route, call.received.decoded);
+    Ok(Bound { request: call.request, route, outbound, body, hide_usage, pinned, received: call.received })
 }
 
 /// Binds a request about a stored response to the endpoint that holds it.
@@ -88,18 +106,35 @@ pub(crate) fn bind_stored(
     id: &str,
     received: Received,
     trail: &mut Trail<'_>,
-) -> Result<Bound, RouterError> {
-    let holder = gateway
-        .responses
-        .holder(id, gateway.clock.now())
-        .ok_or_else(|| ErrorKind::UnknownResponse(id.to_owned()))?;
-    let endpoint =
-        gateway.state.endpoint(&holder).ok_or_else(|| ErrorKind::UnknownResponse(id.to_owned()))?;
-    let request = InferenceRequest {
+) -> Result<Binding, RouterError> {
+    let unknown = || ErrorKind::UnknownResponse(id.to_owned());
+    let holder = gateway.responses.holder(id, gateway.clock.now()).ok_or_else(unknown)?;
+    let route = gateway.state.resolve_endpoint(&holder).ok_or_else(unknown)?;
+    let request = promptless(trail, RequestKind::Responses, &route.target.index_model);
+    Ok(Binding::Onward(bind_whole(session, request, route, received, Some(holder), trail)))
+}
+
+/// Binds a request whose body goes out as it came.
+pub(crate) fn bind_whole(
+    session: &ServerSession,
+    request: InferenceRequest,
+    route: Resolved,
+    received: Received,
+    pinned: Option<EndpointId>,
+    trail: &mut Trail<'_>,
+) -> Bound {
+    trail.bound(&request, &route);
+    let outbound = Outbound::of(session, &route, received.decoded);
+    Bound { request, route, outbound, body: received.body.clone(), hide_usage: false, pinned, received }
+}
+
+/// A request that names no model and has no prompt.
+pub(crate) fn promptless(trail: &Trail<'_>, kind: RequestKind, model: &ModelName) -> InferenceRequest {
+    InferenceRequest {
         id: trail.request_id().clone(),
-        kind: RequestKind::Responses,
-        requested_model: endpoint.model.as_str().into(),
-        model: endpoint.model.clone(),
+        kind,
+        requested_model: model.as_str().into(),
+        model: model.clone(),
         adapter: None,
         stream: false,
         prompt: kvasir_core::Prompt::None,
@@ -107,14 +142,35 @@ pub(crate) fn bind_stored(
         skips_cache: true,
         max_tokens: None,
         body: Bytes::new(),
+    }
+}
+
+/// What of a request's head decides its route.
+pub(crate) fn query_of<'r>(head: &'r RequestHeader, port: u16, model: Option<&'r str>) -> RouteQuery<'r> {
+    // HTTP/2 names the host in the target, HTTP/1 in a header.
+    let authority = || head.uri.authority().map(http::uri::Authority::as_str);
+    let host = head.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    RouteQuery {
+        port,
+        host: host.or_else(authority).unwrap_or_default(),
+        method: &head.method,
+        path: head.uri.path(),
+        query: head.uri.query(),
+        headers: &head.headers,
+        model,
+    }
+}
+
+/// What a client is told where a route matched and leads nowhere, or where nothing listens.
+pub(crate) fn refused(error: &NoRoute) -> ErrorKind {
+    let reason = match error {
+        NoRoute::NoListener | NoRoute::NoMatch => return ErrorKind::NoSuchPath,
+        NoRoute::Refused { what, .. } => return ErrorKind::FeatureNotAvailable(what),
+        NoRoute::NoTarget { kind: TargetKind::InferencePool, .. } => {
+            "the InferencePool of the matched route does not exist"
+        }
+        NoRoute::NoTarget { .. } => "the ModelServer of the matched route does not exist",
+        NoRoute::NoBackend { .. } => "the matched route has no backend",
     };
-    trail.bound(&request, None);
-    Ok(Bound {
-        request,
-        outbound: Outbound::of(session, received.decoded),
-        body: received.body.clone(),
-        hide_usage: false,
-        pinned: Some(holder),
-        received,
-    })
+    ErrorKind::NoEndpoint { reason, retry_after: RETRY_AFTER }
 }

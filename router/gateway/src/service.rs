@@ -15,15 +15,17 @@ use crate::lifecycle::{self, Ending};
 /// The inference listener's application.
 pub(crate) struct Service {
     gateway: Arc<Gateway>,
+    /// The port that requests come in by.
+    port: u16,
     options: HttpServerOptions,
 }
 
 impl Service {
-    pub(crate) fn new(gateway: Arc<Gateway>) -> Self {
+    pub(crate) fn new(gateway: Arc<Gateway>, port: u16) -> Self {
         let mut options = HttpServerOptions::default();
         options.h2c = true;
         options.h2_idle_timeout = Some(gateway.limits.keepalive_timeout);
-        Self { gateway, options }
+        Self { gateway, port, options }
     }
 
     /// From opening (or the last answer) to a complete header: the idle time allowed, then the header's own.
@@ -61,7 +63,7 @@ impl HttpServerApp for Service {
         let idle = self.gateway.limits.keepalive_timeout.as_secs().max(1);
         session.set_keepalive((!draining).then_some(idle));
         session.set_pipelining_enabled(!suspicious);
-        let ending = lifecycle::serve(&self.gateway, &mut session).await;
+        let ending = lifecycle::serve(&self.gateway, &mut session, self.port).await;
         if ending == Ending::Cut {
             session.shutdown().await;
             return None;

@@ -7,6 +7,8 @@ use kvasir_core::{
     DecisionRecord, Endpoint, InferenceRequest, RequestId, RequestKind, RouterError, TokenSlot, TokenSource,
     Usage,
 };
+use kvasir_state::plan::TargetKind;
+use kvasir_state::{NoRoute, Resolved, RouteName};
 use kvasir_telemetry::access_log::{AccessError, timestamp};
 use kvasir_telemetry::{AccessRecord, Gauge, RequestLabels};
 use pingora_http::RequestHeader;
@@ -76,29 +78,49 @@ impl<'g> Trail<'g> {
         &self.id
     }
 
-    /// The route matched: from here on the model is a label that settings made.
-    pub(crate) fn bound(&mut self, request: &InferenceRequest, rewrite: Option<&str>) {
-        let model = request.requested_model.to_string();
-        let active = self.gateway.metrics.active_downstream(&model);
+    /// The route matched: from here on the model is a label that settings made, unless an HTTPRoute took the request,
+    /// whose model is the client's word alone.
+    pub(crate) fn bound(&mut self, request: &InferenceRequest, route: &Resolved) {
+        let requested = request.requested_model.to_string();
+        let upstream = route.rewrite().map_or_else(|| requested.clone(), str::to_owned);
+        let target = &route.target;
+        self.labels.path = request.kind.path_label();
+        self.labels.backend_type = target.id.kind.as_str();
+        self.labels.backend_name = target.label.to_string();
+        if let RouteName::Model(name) = &route.route {
+            self.labels.model.clone_from(&requested);
+            self.labels.model_route = name.to_string();
+            self.labels.upstream_model.clone_from(&upstream);
+            self.log.model_route = name.to_string();
+        }
+        let active = self.gateway.metrics.active_downstream(&self.labels.model);
         active.inc();
         self.active = Some(active);
-        let backend = format!("default/{}", request.model);
-        self.log.model_name.clone_from(&model);
-        self.log.model_route.clone_from(&backend);
-        self.log.model_server.clone_from(&backend);
-        self.log.backend_name.clone_from(&backend);
-        self.log.backend_type = "model_server";
-        let upstream = rewrite.map_or_else(|| model.clone(), str::to_owned);
-        self.log.upstream_model.clone_from(&upstream);
-        self.labels = RequestLabels {
-            model,
-            path: self.labels.path,
-            model_route: backend.clone(),
-            backend_type: "model_server",
-            backend_name: backend,
-            upstream_model: upstream,
-        };
+        self.log.model_name = requested;
+        self.log.upstream_model = upstream;
+        if target.id.kind != TargetKind::InferencePool {
+            self.log.model_server = target.label.to_string();
+        }
+        self.log.backend_name = target.label.to_string();
+        self.log.backend_type = target.id.kind.as_str();
         self.record = Some(Box::new(explain::begin(&self.id, request, now_ms())));
+    }
+
+    /// A route matched and leads nowhere, or none did.
+    pub(crate) fn refused(&mut self, error: &NoRoute, requested: &str) {
+        requested.clone_into(&mut self.log.model_name);
+        if let Some(RouteName::Model(name)) = error.route() {
+            requested.clone_into(&mut self.labels.model);
+            self.labels.model_route = name.to_string();
+            self.log.model_route = name.to_string();
+        }
+    }
+
+    /// The client is sent elsewhere.
+    pub(crate) fn redirected(&mut self, status: u16) {
+        self.ended = Some(self.gateway.clock.now());
+        self.log.status_code = status;
+        (self.outcome, self.error_label) = ("success", "successful_request");
     }
 
     /// The decision was made.

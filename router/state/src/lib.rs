@@ -1,7 +1,8 @@
 //! What we know now: the routing table and the endpoint registry, swapped whole.
 //!
-//! [`State`] holds a snapshot of names and endpoints that [`State::replace`] swaps, and beside it each endpoint's
-//! live numbers, which outlive a swap: requests in flight (ours, and those of other replicas as [`kvasir_core::LoadBoard`]
+//! [`State`] holds a snapshot of routes, targets and endpoints that [`State::replace`] makes of a [`Plan`] and swaps
+//! whole. [`State::resolve`] tells where a request goes, [`State::candidates`] who may take it. Beside the snapshot are
+//! each endpoint's live numbers, which outlive a swap: requests in flight (ours, and those of other replicas as [`kvasir_core::LoadBoard`]
 //! tells), the last scrape, health. [`InFlight`] is one running
 //! attempt and counts down on drop. [`RetryBudget`] and [`ResponseMemory`] are the router's two other memories.
 
@@ -11,13 +12,17 @@ mod freshness;
 mod health;
 mod in_flight;
 mod live;
-mod plan;
+pub mod plan;
+mod query;
 mod registry;
 mod responses;
 mod routes;
 mod slots;
 mod snapshot;
 mod status;
+mod string_test;
+mod target;
+mod wanted;
 
 #[cfg(test)]
 mod testing;
@@ -26,7 +31,10 @@ pub use budget::RetryBudget;
 pub use health::Attempt;
 pub use in_flight::InFlight;
 pub use plan::{Changes, Plan, PlanEndpoint, PlanModel};
+pub use query::{Destination, Edits, NoRoute, Redirect, Resolved, RouteName, RouteQuery, Routed};
 pub use registry::{State, StateOptions};
 pub use responses::ResponseMemory;
-pub use routes::{Listing, Resolved, Route, RoutingTable};
+pub use routes::{Listener, Listing};
 pub use status::{EndpointStatus, FailureCounts};
+pub use string_test::StringTest;
+pub use target::Target;

@@ -1,5 +1,6 @@
 //! The state: read by every request, written by whoever knows the endpoints.
 
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,17 +12,20 @@ use kvasir_core::{
     InFlightCost, Load, ModelName, OwnerSlot, SampleError, SampleSink,
 };
 use parking_lot::Mutex;
+use rand::Rng;
 use smallvec::SmallVec;
 
 use crate::freshness::Freshness;
 use crate::health::{Attempt, Standing, Turn};
 use crate::in_flight::InFlight;
 use crate::live::Live;
-use crate::plan::{Changes, Plan};
-use crate::routes::{Listing, Resolved, Route};
+use crate::plan::{Changes, Plan, TargetId};
+use crate::query::{Destination, NoRoute, Resolved, RouteName, RouteQuery, Routed};
+use crate::routes::Listing;
 use crate::slots::SlotPool;
 use crate::snapshot::{Member, Snapshot};
 use crate::status::EndpointStatus;
+use crate::target::Target;
 
 /// What the state is made with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,8 +41,8 @@ impl Default for StateOptions {
     }
 }
 
-/// Names and endpoints with their live numbers. Shared by every request; no call waits for more than a swap of a
-/// few pointers.
+/// Routes, targets and endpoints with their live numbers. Shared by every request; no call waits for more than a swap of
+/// a few pointers.
 pub struct State {
     clock: Arc<dyn Clock>,
     freshness: Freshness,
@@ -56,7 +60,7 @@ impl fmt::Debug for State {
     }
 }
 
-/// Names, endpoints, swaps.
+/// Routes, endpoints, swaps.
 impl State {
     /// A state without models.
     pub fn new(clock: Arc<dyn Clock>, options: StateOptions) -> Self {
@@ -68,13 +72,17 @@ impl State {
         }
     }
 
-    /// Makes `plan` the state. An endpoint that is still where it was, with the same engine and model, keeps its slot
-    /// and live numbers; one that moved counts as removed and added. Requests in flight go on undisturbed.
+    /// Makes `plan` the state. An endpoint that is still where it was, with the same engine, model and start, keeps its
+    /// slot and live numbers; one that moved counts as removed and added. Requests in flight go on undisturbed: what was
+    /// resolved stays as it was. Contradictions are logged when they are new.
     pub fn replace(&self, plan: Plan) -> Changes {
         let mut slots = self.slots.lock();
-        let (next, changes) = self.snapshot.load().next(&plan, &mut slots);
+        let before = self.snapshot.load_full();
+        let (next, changes) = before.next(plan, &mut slots);
         self.snapshot.store(Arc::new(next));
-        for conflict in &changes.conflicts {
+        drop(slots);
+        let known: HashSet<&str> = before.conflicts.iter().map(String::as_str).collect();
+        for conflict in changes.conflicts.iter().filter(|conflict| !known.contains(conflict.as_str())) {
             tracing::warn!("{conflict}");
         }
         changes
@@ -86,19 +94,57 @@ impl State {
         self.slots.lock().release(slot);
     }
 
-    /// What the name in a request means; `None` for a name that nobody has.
-    pub fn resolve(&self, name: &str) -> Option<Resolved> {
-        self.snapshot.load().table.resolve(name)
+    /// Where a request goes. Pure but for `rng`, which weights are drawn with; allocates only for a path that a route
+    /// changes, and for escapes and capital letters in path and host.
+    ///
+    /// # Errors
+    /// Why it goes nowhere.
+    pub fn resolve(&self, query: &RouteQuery<'_>, rng: &mut dyn Rng) -> Result<Routed, NoRoute> {
+        let snapshot = self.snapshot.load();
+        let mut routed = snapshot.table.resolve(query, rng)?;
+        if let Routed::To(resolved) = &mut routed {
+            resolved.generation = snapshot.generation;
+        }
+        Ok(routed)
     }
 
-    /// The whole route of a name.
-    pub fn route(&self, name: &str) -> Option<Route> {
-        self.snapshot.load().table.route(name).cloned()
+    /// Whether requests come in by listeners of Gateways, so that a path outside `/v1/` may have a route.
+    pub fn in_gateway_mode(&self) -> bool {
+        self.snapshot.load().table.is_in_gateway_mode()
+    }
+
+    /// The ports of the listeners of all Gateways; `None` outside Gateway mode.
+    pub fn gateway_ports(&self) -> Option<BTreeSet<u16>> {
+        self.snapshot.load().table.ports()
+    }
+
+    /// The target with this id.
+    pub fn target(&self, id: &TargetId) -> Option<Arc<Target>> {
+        self.snapshot.load().targets.get(id).map(Arc::clone)
+    }
+
+    /// The way to one endpoint, whatever model is asked for; `None` for one that serves no target. Looks at all targets:
+    /// for rare requests only.
+    pub fn resolve_endpoint(&self, id: &EndpointId) -> Option<Resolved> {
+        let snapshot = self.snapshot.load();
+        let serves = |target: &&Arc<Target>| target.endpoints().any(|endpoint| endpoint.id == *id);
+        // Targets are in no order; the least id makes the answer the same each time.
+        let target = snapshot.targets.values().filter(serves).min_by_key(|target| &target.id)?;
+        let destination = Destination {
+            target: Arc::clone(target),
+            route: RouteName::Model(Arc::clone(&target.label)),
+            timeout: target.timeout,
+            deadline: None,
+            edits: None,
+        };
+        let mut resolved = Resolved::new(&Arc::new(destination), None, None);
+        resolved.generation = snapshot.generation;
+        Some(resolved)
     }
 
     /// Every name clients may use, aliases and adapters included, sorted by its bytes.
-    pub fn models(&self) -> Vec<Listing> {
-        self.snapshot.load().table.listings().to_vec()
+    pub fn models(&self) -> Arc<[Listing]> {
+        Arc::clone(self.snapshot.load().table.listings())
     }
 
     /// The endpoint with this id.
@@ -111,13 +157,13 @@ impl State {
         self.snapshot.load().by_slot.get(&slot).map(Arc::clone)
     }
 
-    /// Every endpoint, with whether its health is worth an active probe.
+    /// Every endpoint in service, with whether its health is worth an active probe.
     pub fn scrape_targets(&self) -> Vec<(Arc<Endpoint>, bool)> {
         let now = self.clock.now();
         let snapshot = self.snapshot.load();
         let target =
             |member: &Member| (Arc::clone(&member.endpoint), member.live.standing(now) != Standing::In);
-        snapshot.members.values().map(target).collect()
+        snapshot.members.values().filter(|member| member.ready).map(target).collect()
     }
 
     fn live(&self, id: &EndpointId) -> Option<Arc<Live>> {
@@ -127,18 +173,19 @@ impl State {
 
 /// Choosing and running.
 impl State {
-    /// The endpoints that a request for `served` may go to, with their loads, frozen.
+    /// The endpoints that a request may go to, with their loads, frozen.
     ///
     /// Draining endpoints are never among them. With an adapter, only those that list it, if any does. Of the rest,
-    /// those that are out or asleep are left out, unless that would leave nobody. Empty for an unknown model.
-    pub fn candidates(&self, served: &ModelName, adapter: Option<&AdapterName>) -> Candidates {
+    /// those that are out or asleep are left out, unless that would leave nobody.
+    pub fn candidates(&self, resolved: &Resolved) -> Candidates {
         let now = self.clock.now();
         let snapshot = self.snapshot.load();
         let candidate = |member: &Member| Candidate {
             endpoint: Arc::clone(&member.endpoint),
             load: member.live.load(now, self.freshness),
         };
-        Candidates::new(available(&snapshot, served, adapter, now).into_iter().map(candidate).collect())
+        let members = available(snapshot.pool(resolved), resolved.adapter.as_ref(), now);
+        Candidates::new(members.into_iter().map(candidate).collect())
     }
 
     /// The load of one endpoint now; zero for one that is gone.
@@ -165,10 +212,12 @@ impl State {
         }
     }
 
-    /// Whether a 500 from this endpoint may be its own fault: it drains, sleeps, is out, or is gone.
+    /// Whether a 500 from this endpoint may be its own fault: it drains, sleeps, is out, is not ready, or is gone.
     pub fn unhealthy(&self, id: &EndpointId) -> bool {
-        let Some(live) = self.live(id) else { return true };
-        live.draining.load(Ordering::Relaxed)
+        let snapshot = self.snapshot.load();
+        let Some(Member { live, ready, .. }) = snapshot.members.get(id) else { return true };
+        !ready
+            || live.draining.load(Ordering::Relaxed)
             || live.asleep.load(Ordering::Relaxed)
             || live.standing(self.clock.now()) != Standing::In
     }
@@ -211,9 +260,10 @@ impl State {
         members.into_iter().map(|member| self.status(member, now)).collect()
     }
 
-    fn status(&self, Member { endpoint, live }: &Member, now: Instant) -> EndpointStatus {
+    fn status(&self, Member { endpoint, live, ready }: &Member, now: Instant) -> EndpointStatus {
         let draining = live.draining.load(Ordering::Relaxed);
         let health = match live.standing(now) {
+            _ if !ready => "not_ready",
             _ if draining => "draining",
             _ if live.asleep.load(Ordering::Relaxed) => "asleep",
             Standing::In => "healthy",
@@ -228,7 +278,7 @@ impl State {
             role: endpoint.role,
             slot: endpoint.slot,
             health,
-            available: !draining && live.is_available(now),
+            available: *ready && !draining && live.is_available(now),
             draining,
             load: live.load(now, self.freshness),
             own: live.own(),
@@ -270,19 +320,18 @@ impl SampleSink for State {
 impl EndpointDirectory for State {
     fn endpoints_of(&self, model: &ModelName) -> Vec<Arc<Endpoint>> {
         let snapshot = self.snapshot.load();
-        let members = available(&snapshot, model, None, self.clock.now());
+        let Some(pool) = snapshot.by_model.get(model) else { return Vec::new() };
+        let members = available(pool, None, self.clock.now());
         members.into_iter().map(|member| Arc::clone(&member.endpoint)).collect()
     }
 }
 
 /// See [`State::candidates`]. The adapter comes before health: an engine without it would only answer 404.
 fn available<'a>(
-    snapshot: &'a Snapshot,
-    served: &ModelName,
+    pool: &'a [Member],
     adapter: Option<&AdapterName>,
     now: Instant,
 ) -> SmallVec<[&'a Member; 16]> {
-    let Some(pool) = snapshot.pools.get(served) else { return SmallVec::new() };
     let mut members: SmallVec<[&Member; 16]> =
         pool.iter().filter(|member| !member.live.draining.load(Ordering::Relaxed)).collect();
     if let Some(adapter) = adapter {

@@ -1,229 +1,229 @@
-//! The routing table: which name means which model, adapter and endpoints.
+//! The routing table: which request goes to which target.
 
-use std::collections::HashMap;
+mod choice;
+mod conditions;
+mod hosts;
+mod http_route;
+mod http_table;
+mod listener;
+mod listing;
+mod model_route;
+mod path;
+mod weighted;
+
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use kvasir_core::{AdapterName, Endpoint, ModelName};
-use serde::Serialize;
+use kvasir_core::AdapterName;
+use rand::Rng;
+use smallvec::SmallVec;
 
-use crate::plan::PlanModel;
+use crate::plan::{ObjectName, PlanAttachment, PlanGateway, PlanHttpRoute, PlanModel, PlanRoute, TargetId};
+use crate::query::{NoRoute, Resolved, RouteQuery, Routed};
+use http_route::HttpRoute;
+use http_table::HttpTable;
+use listener::Listeners;
+use model_route::ModelRoute;
 
-/// What one name means.
+pub(crate) use choice::Targets;
+pub use listener::Listener;
+pub use listing::Listing;
+
+/// The part of a path that model names are looked up under.
+const INFERENCE: &str = "/v1/";
+
+/// Every route. Immutable: a change is a new table, which shares with the one before what did not change.
+#[derive(Debug, Default)]
+pub(crate) struct RoutingTable {
+    /// Routes by the names of models, and by those of adapters. The latter are looked at only for names that are not
+    /// among the former.
+    names: HashMap<Arc<str>, Claims>,
+    adapters: HashMap<Arc<str>, Claims>,
+    listings: Arc<[Listing]>,
+    /// `None`: not in Gateway mode.
+    listeners: Option<Listeners>,
+    /// What the next table may take over.
+    routes: HashMap<ObjectName, Arc<ModelRoute>>,
+    http_routes: HashMap<ObjectName, Arc<HttpRoute>>,
+    attached: HashMap<PlanAttachment, Arc<HttpTable>>,
+}
+
+/// The routes that claim one name, in order of precedence.
+type Claims = SmallVec<[Claim; 1]>;
+
 #[derive(Clone, Debug)]
-pub struct Route {
-    /// The model's name in the settings.
-    pub model: ModelName,
-    /// The engine's served name.
-    pub served: ModelName,
+struct Claim {
+    route: Arc<ModelRoute>,
     /// The adapter, when the name is one.
-    pub adapter: Option<AdapterName>,
-    /// Who serves it.
-    pub endpoints: Arc<[Arc<Endpoint>]>,
-    rewrite: Option<Arc<str>>,
+    adapter: Option<AdapterName>,
 }
 
-/// What a request needs of its route.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Resolved {
-    /// The engine's served name.
-    pub served: ModelName,
-    /// The adapter, when the client asked for one.
-    pub adapter: Option<AdapterName>,
-    /// What to write into the body's `model`; `None` when the client already wrote what the engine knows. An adapter
-    /// is asked for by its own name.
-    pub rewrite: Option<Arc<str>>,
+/// The routes of a plan.
+#[derive(Debug)]
+pub(crate) struct PlannedRoutes {
+    /// Models of the settings, each with its target.
+    pub(crate) models: Vec<(PlanModel, TargetId)>,
+    pub(crate) routes: Vec<PlanRoute>,
+    pub(crate) http_routes: Vec<PlanHttpRoute>,
+    pub(crate) gateways: Option<Vec<PlanGateway>>,
 }
 
-/// One name clients may use.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Listing {
-    /// The name.
-    pub id: String,
-    /// The model in the settings that it stands for; an adapter stands for itself.
-    pub root: String,
-    /// The model that an adapter adapts.
-    pub parent: Option<String>,
-    /// Whether it is an adapter.
-    pub adapter: bool,
-}
-
-/// Every name. Immutable: a change is a new table.
-#[derive(Clone, Debug, Default)]
-pub struct RoutingTable {
-    routes: HashMap<Arc<str>, Route>,
-    listings: Vec<Listing>,
-}
-
+/// Building.
 impl RoutingTable {
-    /// Builds the table. Models' names come before aliases, aliases before adapters; among equals the first has the
-    /// name. Every claim that lost becomes a sentence in `conflicts`.
-    pub(crate) fn build(
-        models: &[PlanModel],
-        endpoints_of: impl Fn(&ModelName) -> Arc<[Arc<Endpoint>]>,
+    /// The table of `planned`. Claims that lost, and settings that do nothing, become sentences in `conflicts`.
+    pub(crate) fn next(
+        &self,
+        planned: PlannedRoutes,
+        targets: &Targets,
         conflicts: &mut Vec<String>,
     ) -> Self {
-        let mut table = Self::default();
-        for model in models {
-            table.claim(model, model.name.as_str(), None, endpoints_of(&model.served), conflicts);
+        let mut next = Self::default();
+        next.claim_models(&planned.models, targets, conflicts);
+        for plan in planned.routes {
+            let before = self.routes.get(&plan.id);
+            next.claim_route(ModelRoute::build(plan, before, targets));
         }
-        for model in models {
-            for alias in &model.aliases {
-                table.claim(model, alias.as_str(), None, endpoints_of(&model.served), conflicts);
-            }
+        next.listings = listing::list(&planned.models, &next, &self.listings);
+        if let Some(gateways) = &planned.gateways {
+            next.attach(planned.http_routes, gateways, self, targets, conflicts);
         }
-        for model in models {
-            for adapter in &model.adapters {
-                table.claim(model, adapter.as_str(), Some(adapter), endpoints_of(&model.served), conflicts);
-            }
-        }
-        table.listings = table.routes.iter().map(|(name, route)| listing(name, route)).collect();
-        table.listings.sort_unstable_by(|one, other| one.id.cmp(&other.id));
-        table
+        next
     }
 
-    fn claim(
+    /// Models' names come before aliases, aliases before adapters; among equals the first has the name.
+    fn claim_models(
         &mut self,
-        model: &PlanModel,
-        name: &str,
-        adapter: Option<&AdapterName>,
-        endpoints: Arc<[Arc<Endpoint>]>,
+        models: &[(PlanModel, TargetId)],
+        targets: &Targets,
         conflicts: &mut Vec<String>,
     ) {
-        if let Some(taken) = self.routes.get(name) {
-            let same = taken.model == model.name
-                && taken.served == model.served
-                && taken.adapter.as_ref() == adapter;
-            if !same {
-                conflicts.push(format!(
-                    "the name {name:?} of model {:?} already belongs to model {:?} and stays there",
-                    model.name.as_str(),
-                    taken.model.as_str()
-                ));
+        let mut taken: HashMap<&str, (&PlanModel, Option<&AdapterName>)> = HashMap::new();
+        let own = models.iter().map(|(model, target)| (model, target, model.name.as_str(), None));
+        let aliases = models.iter().flat_map(|(model, target)| {
+            model.aliases.iter().map(move |alias| (model, target, alias.as_str(), None))
+        });
+        let adapters = models.iter().flat_map(|(model, target)| {
+            model.adapters.iter().map(move |adapter| (model, target, adapter.as_str(), Some(adapter)))
+        });
+        for (model, target, name, adapter) in own.chain(aliases).chain(adapters) {
+            if let Some((holder, before)) = taken.get(name) {
+                let same = holder.name == model.name && holder.served == model.served && *before == adapter;
+                if !same {
+                    conflicts.push(format!(
+                        "the name {name:?} of model {:?} already belongs to model {:?} and stays there",
+                        model.name.as_str(),
+                        holder.name.as_str()
+                    ));
+                }
+                continue;
             }
-            return;
+            taken.insert(name, (model, adapter));
+            let route = Arc::new(ModelRoute::standalone(target, targets));
+            let index = if adapter.is_some() { &mut self.adapters } else { &mut self.names };
+            index.entry(name.into()).or_default().push(Claim { route, adapter: adapter.cloned() });
         }
-        let rewrite =
-            (adapter.is_none() && name != model.served.as_str()).then(|| model.served.as_str().into());
-        let route = Route {
-            model: model.name.clone(),
-            served: model.served.clone(),
-            adapter: adapter.cloned(),
-            endpoints,
-            rewrite,
+    }
+
+    fn claim_route(&mut self, route: Arc<ModelRoute>) {
+        let Some(plan) = &route.plan else { return };
+        if let Some(model) = &plan.model {
+            let claims = self.names.entry(model.as_str().into()).or_default();
+            claims.push(Claim { route: Arc::clone(&route), adapter: None });
+        }
+        for adapter in &plan.adapters {
+            let claims = self.adapters.entry(adapter.as_str().into()).or_default();
+            claims.push(Claim { route: Arc::clone(&route), adapter: Some(adapter.clone()) });
+        }
+        self.routes.insert(plan.id.clone(), route);
+    }
+
+    fn attach(
+        &mut self,
+        planned: Vec<PlanHttpRoute>,
+        gateways: &[PlanGateway],
+        before: &Self,
+        targets: &Targets,
+        conflicts: &mut Vec<String>,
+    ) {
+        let mut attached: HashMap<PlanAttachment, Vec<Arc<HttpRoute>>> = HashMap::new();
+        for plan in planned {
+            let known = before.http_routes.get(&plan.id);
+            let route = HttpRoute::build(plan, known, targets);
+            conflicts.extend(route.conflict.clone());
+            for parent in &route.plan.parents {
+                attached.entry(parent.clone()).or_default().push(Arc::clone(&route));
+            }
+            self.http_routes.insert(route.plan.id.clone(), route);
+        }
+        let tables = &mut self.attached;
+        let routes_of = |gateway: &ObjectName, listener: &str, port: u16| {
+            let key = PlanAttachment { gateway: gateway.clone(), listener: listener.into(), port };
+            let routes = attached.remove(&key).unwrap_or_default();
+            let table = HttpTable::build(routes, before.attached.get(&key));
+            tables.insert(key, Arc::clone(&table));
+            table
         };
-        self.routes.insert(name.into(), route);
+        self.listeners = Some(Listeners::build(gateways, routes_of, conflicts));
+    }
+}
+
+/// Asking.
+impl RoutingTable {
+    /// Where a request goes: by the name of its model where its path is under `/v1/`, else by HTTPRoutes.
+    pub(crate) fn resolve(&self, query: &RouteQuery<'_>, rng: &mut dyn Rng) -> Result<Routed, NoRoute> {
+        let path = path::decode(query.path);
+        let Some(listeners) = &self.listeners else {
+            return self.by_model(query, &path, None, rng).unwrap_or(Err(NoRoute::NoMatch));
+        };
+        let host = hosts::host_of(query.host);
+        let listener = listeners.find(query.port, &host).ok_or(NoRoute::NoListener)?;
+        let mut routed = match self.by_model(query, &path, Some(listener), rng) {
+            Some(routed) => routed?,
+            None => {
+                let found = listener.routes.find(&host, &path, query).ok_or(NoRoute::NoMatch)?;
+                found.route.answer(found.rule, query, &path, found.prefix, rng)?
+            }
+        };
+        if let Routed::To(resolved) = &mut routed {
+            resolved.listener = Some(Arc::clone(listener));
+        }
+        Ok(routed)
     }
 
-    /// The route of `name`, exactly as the client wrote it.
-    pub fn route(&self, name: &str) -> Option<&Route> {
-        self.routes.get(name)
-    }
-
-    /// What a request for `name` needs; `None` for a name that nobody has.
-    pub fn resolve(&self, name: &str) -> Option<Resolved> {
-        self.route(name).map(|route| Resolved {
-            served: route.served.clone(),
-            adapter: route.adapter.clone(),
-            rewrite: route.rewrite.clone(),
+    /// `None` where no route of the model's name takes the request.
+    fn by_model(
+        &self,
+        query: &RouteQuery<'_>,
+        path: &str,
+        at: Option<&Arc<Listener>>,
+        rng: &mut dyn Rng,
+    ) -> Option<Result<Routed, NoRoute>> {
+        let name = query.model.filter(|_| path.starts_with(INFERENCE))?;
+        let claims = self.names.get(name).or_else(|| self.adapters.get(name))?;
+        claims.iter().find_map(|claim| {
+            let chosen = claim.route.choose(query, path, at.map(Arc::as_ref), rng)?;
+            Some(
+                chosen.map(|destination| {
+                    Routed::To(Resolved::new(destination, Some(name), claim.adapter.clone()))
+                }),
+            )
         })
     }
 
-    /// Every name, sorted by its bytes.
-    pub fn listings(&self) -> &[Listing] {
+    /// Every name that clients may use, sorted by its bytes.
+    pub(crate) fn listings(&self) -> &Arc<[Listing]> {
         &self.listings
     }
-}
 
-fn listing(name: &str, route: &Route) -> Listing {
-    let adapter = route.adapter.is_some();
-    Listing {
-        id: name.to_owned(),
-        root: if adapter { name.to_owned() } else { route.model.to_string() },
-        parent: adapter.then(|| route.model.to_string()),
-        adapter,
+    pub(crate) fn is_in_gateway_mode(&self) -> bool {
+        self.listeners.is_some()
+    }
+
+    /// The ports of all listeners; `None` outside Gateway mode.
+    pub(crate) fn ports(&self) -> Option<BTreeSet<u16>> {
+        self.listeners.as_ref().map(Listeners::ports)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn model(name: &str, served: &str, aliases: &[&str], adapters: &[&str]) -> PlanModel {
-        PlanModel {
-            name: name.into(),
-            served: served.into(),
-            aliases: aliases.iter().copied().map(ModelName::from).collect(),
-            adapters: adapters.iter().copied().map(AdapterName::from).collect(),
-            endpoints: Vec::new(),
-        }
-    }
-
-    fn build(models: &[PlanModel]) -> (RoutingTable, Vec<String>) {
-        let mut conflicts = Vec::new();
-        (RoutingTable::build(models, |_| Arc::default(), &mut conflicts), conflicts)
-    }
-
-    #[test]
-    fn names_resolve_to_the_served_name() {
-        let (table, conflicts) = build(&[
-            model("qwen", "Qwen/Qwen2.5-7B", &["gpt-4", "Qwen/Qwen2.5-7B"], &["sql"]),
-            model("llama", "llama", &[], &[]),
-        ]);
-        assert_eq!(conflicts, Vec::<String>::new());
-        for (name, served, adapter, rewrite) in [
-            ("qwen", "Qwen/Qwen2.5-7B", None, Some("Qwen/Qwen2.5-7B")),
-            ("gpt-4", "Qwen/Qwen2.5-7B", None, Some("Qwen/Qwen2.5-7B")),
-            ("Qwen/Qwen2.5-7B", "Qwen/Qwen2.5-7B", None, None),
-            ("sql", "Qwen/Qwen2.5-7B", Some("sql"), None),
-            ("llama", "llama", None, None),
-        ] {
-            let found = table.resolve(name).expect(name);
-            assert_eq!((found.served.as_str(), found.rewrite.as_deref()), (served, rewrite), "{name}");
-            assert_eq!(found.adapter.as_ref().map(AdapterName::as_str), adapter, "{name}");
-        }
-        for name in ["", "Qwen", "QWEN", " qwen"] {
-            assert_eq!(table.resolve(name), None, "{name:?}");
-        }
-    }
-
-    #[test]
-    fn the_list_has_every_name_once_in_order() {
-        let (table, _) = build(&[model("b", "s", &["a", "b"], &["c"]), model("B", "s", &[], &[])]);
-        let names: Vec<_> = table
-            .listings()
-            .iter()
-            .map(|l| (l.id.as_str(), l.root.as_str(), l.parent.as_deref(), l.adapter))
-            .collect();
-        assert_eq!(
-            names,
-            [
-                ("B", "B", None, false),
-                ("a", "b", None, false),
-                ("b", "b", None, false),
-                ("c", "c", Some("b"), true)
-            ]
-        );
-    }
-
-    #[test]
-    fn a_name_that_is_claimed_twice_stays_with_the_first() {
-        let (table, conflicts) = build(&[
-            model("a", "one", &["b", "x"], &["x", "y"]),
-            model("b", "two", &[], &["y"]),
-            model("a", "three", &[], &[]),
-        ]);
-        assert_eq!(
-            table.resolve("b").map(|found| found.served),
-            Some("two".into()),
-            "a model's name goes first"
-        );
-        assert_eq!(
-            table.resolve("x").and_then(|found| found.adapter),
-            None,
-            "an alias goes before an adapter"
-        );
-        assert_eq!(table.resolve("y").map(|found| found.served), Some("one".into()));
-        assert_eq!(table.resolve("a").map(|found| found.served), Some("one".into()));
-        assert_eq!(conflicts.len(), 4, "{conflicts:?}");
-    }
-}
+mod tests;

@@ -20,7 +20,7 @@ pub struct EndpointStatus {
     pub role: Role,
     /// Its number in the block index.
     pub slot: OwnerSlot,
-    /// `healthy`, `ejected` or `trial`; `asleep` and `draining` come before them.
+    /// `healthy`, `ejected` or `trial`; `asleep`, `draining` and `not_ready` come before them.
     pub health: &'static str,
     /// Whether new requests go there, as long as others are available too.
     pub available: bool,

@@ -4,7 +4,7 @@ use kvasir_core::{EngineSample, InFlightCost, Load, SampleSink};
 use proptest::prelude::*;
 
 use super::*;
-use crate::testing::{id, plan, state};
+use crate::testing::{candidates, id, plan, state};
 use crate::{Attempt, InFlight};
 
 const PODS: [&str; 3] = ["a", "b", "c"];
@@ -38,7 +38,7 @@ fn our_own_goes_out_and_the_peers_come_in() {
     let status = State::endpoints(&state).remove(1);
     assert_eq!((status.load, status.own), (expected, shared(2, 50, 1)));
     assert_eq!(SampleSink::in_flight(&*state, &id("b")), 5);
-    assert_eq!(state.candidates(&"served".into(), None).all()[2].load.peers_in_flight, 1);
+    assert_eq!(candidates(&state, &"served".into(), None).all()[2].load.peers_in_flight, 1);
     state.set_peers(&[(id("a"), shared(1, 10, 0))]);
     drop((running, waiting));
     assert_eq!(state.load(&id("b")), Load::default(), "what is left out is nothing");
@@ -81,9 +81,9 @@ fn peers_do_not_stand_in_the_way_of_a_trial() {
     state.report(&id("a"), Attempt::ConnectFailed);
     state.set_peers(&[(id("a"), shared(7, 0, 7))]);
     clock.advance(Duration::from_secs(1));
-    assert_eq!(state.candidates(&"served".into(), None).len(), 2);
+    assert_eq!(candidates(&state, &"served".into(), None).len(), 2);
     let trial = begin(&state, "a", 1);
-    assert_eq!(state.candidates(&"served".into(), None).len(), 1);
+    assert_eq!(candidates(&state, &"served".into(), None).len(), 1);
     drop(trial);
 }
 

@@ -2,7 +2,7 @@ use kvasir_core::Address;
 
 use super::*;
 use crate::plan::{PlanEndpoint, PlanModel};
-use crate::testing::{id, model, plan, planned, state};
+use crate::testing::{candidates, id, model, models, named, plan, planned, state};
 
 mod running;
 
@@ -18,7 +18,7 @@ fn names(endpoints: &[Arc<Endpoint>]) -> Vec<(String, u32)> {
     endpoints.iter().map(|endpoint| (endpoint.id.pod.to_string(), endpoint.slot.0)).collect()
 }
 
-fn named(pairs: &[(&str, u32)]) -> Vec<(String, u32)> {
+fn slots(pairs: &[(&str, u32)]) -> Vec<(String, u32)> {
     pairs.iter().map(|(pod, slot)| ((*pod).to_owned(), *slot)).collect()
 }
 
@@ -36,15 +36,15 @@ fn slots_are_dense_and_come_back_after_release() {
     let first = state.replace(plan(&["a", "b", "c"]));
     assert_eq!(
         (names(&first.added), names(&first.removed)),
-        (named(&[("a", 0), ("b", 1), ("c", 2)]), vec![])
+        (slots(&[("a", 0), ("b", 1), ("c", 2)]), vec![])
     );
     let second = state.replace(plan(&["c", "d"]));
-    assert_eq!(names(&second.added), named(&[("d", 3)]), "the slots of a and b are not forgotten yet");
-    assert_eq!(names(&second.removed), named(&[("a", 0), ("b", 1)]));
+    assert_eq!(names(&second.added), slots(&[("d", 3)]), "the slots of a and b are not forgotten yet");
+    assert_eq!(names(&second.removed), slots(&[("a", 0), ("b", 1)]));
     state.release_slot(OwnerSlot(1));
     state.release_slot(OwnerSlot(2));
     let third = state.replace(plan(&["a", "c", "d", "e"]));
-    assert_eq!(names(&third.added), named(&[("a", 1), ("e", 4)]), "slot 2 is in use and was not released");
+    assert_eq!(names(&third.added), slots(&[("a", 1), ("e", 4)]), "slot 2 is in use and was not released");
     assert_eq!(state.endpoint_by_slot(OwnerSlot(1)).map(|endpoint| endpoint.id.clone()), Some(id("a")));
     assert!(state.endpoint_by_slot(OwnerSlot(0)).is_none());
     let fourth = state.replace(plan(&["a", "c", "d", "e"]));
@@ -61,12 +61,12 @@ fn what_did_not_change_stays_the_same_value() {
     let mut changed = plan(&["a", "b", "c"]);
     changed.models[0].endpoints[1].labels.insert("zone".to_owned(), "x".to_owned());
     let changes = state.replace(changed);
-    assert_eq!((names(&changes.added), changes.removed.len()), (named(&[("c", 2)]), 0));
+    assert_eq!((names(&changes.added), changes.removed.len()), (slots(&[("c", 2)]), 0));
     assert!(Arc::ptr_eq(&before, &state.endpoint(&id("a")).expect("a")));
     let relabelled = state.endpoint(&id("b")).expect("b");
     assert_eq!((relabelled.slot, relabelled.labels.len()), (OwnerSlot(1), 1));
     assert_eq!(state.load(&id("a")).sample.map(|sample| sample.running), Some(7));
-    assert_eq!(pods(&state.candidates(&served(), None)), ["a", "c"], "b still drains");
+    assert_eq!(pods(&candidates(&state, &served(), None)), ["a", "c"], "b still drains");
 }
 
 /// Another address, engine or model is another owner, though the name is the same.
@@ -91,7 +91,7 @@ fn an_endpoint_that_moved_starts_anew() {
         let changes = state.replace(moved);
         assert_eq!(
             (names(&changes.added), names(&changes.removed)),
-            (named(&[("a", 1)]), named(&[("a", 0)]))
+            (slots(&[("a", 1)]), slots(&[("a", 0)]))
         );
         assert_eq!(state.load(&id("a")), Load::default(), "the request in flight runs at the old one");
         let late = state.begin(&before, InFlightCost::default());
@@ -110,11 +110,11 @@ fn models_with_one_served_name_share_their_endpoints() {
     let (state, _) = state();
     let mut second = model("n", &["b", "c"]);
     second.adapters = vec!["sql".into()];
-    let changes = state.replace(Plan { models: vec![model("m", &["a", "b"]), second] });
-    assert_eq!(names(&changes.added), named(&[("a", 0), ("b", 1), ("c", 2)]));
+    let changes = state.replace(models(vec![model("m", &["a", "b"]), second]));
+    assert_eq!(names(&changes.added), slots(&[("a", 0), ("b", 1), ("c", 2)]));
     assert_eq!(changes.conflicts, Vec::<String>::new());
-    assert_eq!(pods(&state.candidates(&served(), None)), ["a", "b", "c"]);
-    assert_eq!(state.route("m").map(|route| route.endpoints.len()), Some(3));
+    assert_eq!(pods(&candidates(&state, &served(), None)), ["a", "b", "c"]);
+    assert_eq!(named(&state, "n").map(|found| found.target.endpoints().len()), Ok(3));
     assert_eq!(state.endpoint(&id("b")).map(|endpoint| endpoint.adapters.clone()), Some(vec!["sql".into()]));
 }
 
@@ -124,20 +124,20 @@ fn contradictions_in_a_plan_are_reported() {
     let mut elsewhere = planned("a");
     elsewhere.address = Address::parse("http://z:8000").expect("a good URL");
     let other = PlanModel { served: "other".into(), endpoints: vec![elsewhere], ..model("n", &[]) };
-    let changes = state.replace(Plan { models: vec![model("m", &["a"]), other] });
+    let changes = state.replace(models(vec![model("m", &["a"]), other]));
     assert_eq!(changes.conflicts.len(), 2, "{:?}", changes.conflicts);
     assert_eq!(changes.added.len(), 1);
-    assert_eq!(pods(&state.candidates(&"other".into(), None)), ["a"]);
+    assert_eq!(pods(&candidates(&state, &"other".into(), None)), ["a"]);
 }
 
 #[test]
 fn an_unknown_model_has_no_candidates() {
     let (state, _) = state();
-    assert!(state.candidates(&served(), None).is_empty());
-    state.replace(Plan { models: vec![model("m", &[])] });
-    assert!(state.candidates(&served(), None).is_empty());
-    assert!(state.resolve("m").is_some_and(|found| found.rewrite.as_deref() == Some("served")));
-    assert!(state.resolve("x").is_none());
+    assert!(candidates(&state, &served(), None).is_empty());
+    state.replace(models(vec![model("m", &[])]));
+    assert!(candidates(&state, &served(), None).is_empty());
+    assert!(named(&state, "m").is_ok_and(|found| found.rewrite() == Some("served")));
+    assert!(named(&state, "x").is_err());
 }
 
 /// D8: if every endpoint is out, that is ignored; a drain never is.
@@ -146,29 +146,29 @@ fn ejected_endpoints_are_passed_over_unless_all_are() {
     let (state, _) = state();
     state.replace(plan(&["a", "b", "c"]));
     eject(&state, "a");
-    assert_eq!(pods(&state.candidates(&served(), None)), ["b", "c"]);
+    assert_eq!(pods(&candidates(&state, &served(), None)), ["b", "c"]);
     state.set_asleep(&id("b"), true);
-    assert_eq!(pods(&state.candidates(&served(), None)), ["c"]);
+    assert_eq!(pods(&candidates(&state, &served(), None)), ["c"]);
     state.drain("http://c:8000/", true);
-    assert_eq!(pods(&state.candidates(&served(), None)), ["a", "b"]);
+    assert_eq!(pods(&candidates(&state, &served(), None)), ["a", "b"]);
     assert_eq!(state.endpoints_of(&served()).len(), 2);
     state.drain("default/a:8000", true);
     state.drain("default/b:8000", true);
-    assert!(state.candidates(&served(), None).is_empty());
+    assert!(candidates(&state, &served(), None).is_empty());
     assert!(!state.drain("default/z:8000", true));
     state.drain("default/c:8000", false);
-    assert_eq!(pods(&state.candidates(&served(), None)), ["c"]);
+    assert_eq!(pods(&candidates(&state, &served(), None)), ["c"]);
 }
 
 #[test]
 fn a_drain_by_url_takes_every_rank() {
     let (state, _) = state();
     let rank = |rank| PlanEndpoint { id: EndpointId::new("default", "a", 8000, rank), ..planned("a") };
-    state.replace(Plan { models: vec![PlanModel { endpoints: vec![rank(0), rank(1)], ..model("m", &[]) }] });
+    state.replace(models(vec![PlanModel { endpoints: vec![rank(0), rank(1)], ..model("m", &[]) }]));
     state.drain("default/a:8000#1", true);
-    assert_eq!(state.candidates(&served(), None).len(), 1);
+    assert_eq!(candidates(&state, &served(), None).len(), 1);
     state.drain("http://a:8000", true);
-    assert!(state.candidates(&served(), None).is_empty());
+    assert!(candidates(&state, &served(), None).is_empty());
 }
 
 #[test]
@@ -176,16 +176,16 @@ fn those_that_list_the_adapter_are_preferred() {
     let (state, _) = state();
     state.replace(plan(&["a", "b", "c"]));
     let adapter = AdapterName::from("sql");
-    assert_eq!(state.candidates(&served(), Some(&adapter)).len(), 3, "nobody has told yet");
+    assert_eq!(candidates(&state, &served(), Some(&adapter)).len(), 3, "nobody has told yet");
     state.models_listed(&id("a"), vec!["served".to_owned(), "other".to_owned()]);
-    assert_eq!(state.candidates(&served(), Some(&adapter)).len(), 3, "nobody lists it");
+    assert_eq!(candidates(&state, &served(), Some(&adapter)).len(), 3, "nobody lists it");
     state.models_listed(&id("b"), vec!["sql".to_owned(), "served".to_owned()]);
-    assert_eq!(pods(&state.candidates(&served(), Some(&adapter))), ["b"]);
-    assert_eq!(state.candidates(&served(), None).len(), 3);
+    assert_eq!(pods(&candidates(&state, &served(), Some(&adapter))), ["b"]);
+    assert_eq!(candidates(&state, &served(), None).len(), 3);
     eject(&state, "b");
-    assert_eq!(pods(&state.candidates(&served(), Some(&adapter))), ["b"], "the others would answer 404");
+    assert_eq!(pods(&candidates(&state, &served(), Some(&adapter))), ["b"], "the others would answer 404");
     state.models_listed(&id("b"), vec!["served".to_owned()]);
-    assert_eq!(pods(&state.candidates(&served(), Some(&adapter))), ["a", "c"], "it was unloaded");
+    assert_eq!(pods(&candidates(&state, &served(), Some(&adapter))), ["a", "c"], "it was unloaded");
 }
 
 /// MET-06: a failed scrape keeps the old numbers until they are too old.
@@ -197,7 +197,7 @@ fn old_samples_are_not_used() {
     clock.advance(Duration::from_secs(5));
     state.sampled(&id("a"), Err(SampleError::Garbage("status 500".to_owned())));
     assert_eq!(state.load(&id("a")).sample, Some(sample(3)));
-    assert_eq!(state.candidates(&served(), None).all()[0].load.sample, Some(sample(3)));
+    assert_eq!(candidates(&state, &served(), None).all()[0].load.sample, Some(sample(3)));
     let status = state.endpoints().remove(0);
     assert_eq!(status.scrape_error.as_deref(), Some("not a metrics page: status 500"));
     assert_eq!(status.sample_age_seconds, Some(5.0));

@@ -47,7 +47,7 @@ fn aborted_requests_leave_nothing_behind() {
     state.replace(plan(&PODS));
     let mut held = Vec::new();
     for number in 0..1000_usize {
-        let candidates = state.candidates(&served(), None);
+        let candidates = candidates(&state, &served(), None);
         let endpoint = &candidates.all()[number % candidates.len()].endpoint;
         let mut guard = state.begin(endpoint, cost(number as u32));
         if number % 3 == 0 {
@@ -81,7 +81,7 @@ fn bad_requests_take_nobody_out() {
     for pod in ["a", "b"] {
         fail(&state, pod, Attempt::Ok, 20);
     }
-    assert_eq!(state.candidates(&served(), None).len(), 2);
+    assert_eq!(candidates(&state, &served(), None).len(), 2);
     assert!(
         state
             .endpoints()
@@ -96,9 +96,9 @@ fn a_hanging_engine_is_avoided() {
     let (state, _) = state();
     state.replace(plan(&["hung", "well"]));
     fail(&state, "hung", Attempt::FirstByteTimeout, 2);
-    assert_eq!(state.candidates(&served(), None).len(), 2);
+    assert_eq!(candidates(&state, &served(), None).len(), 2);
     fail(&state, "hung", Attempt::FirstByteTimeout, 1);
-    assert_eq!(pods(&state.candidates(&served(), None)), ["well"]);
+    assert_eq!(pods(&candidates(&state, &served(), None)), ["well"]);
     assert!(state.unhealthy(&id("hung")) && !state.unhealthy(&id("well")));
     state.drain("default/well:8000", true);
     assert!(state.unhealthy(&id("well")), "a 500 from a draining endpoint is its own fault");
@@ -112,27 +112,31 @@ fn one_request_at_a_time_tries_an_endpoint_that_was_out() {
     let endpoint = state.endpoint(&id("a")).expect("a");
     let early = state.begin(&endpoint, cost(1));
     clock.advance(Duration::from_secs(1));
-    assert_eq!(pods(&state.candidates(&served(), None)), ["a", "b"], "a request from before is no trial");
+    assert_eq!(pods(&candidates(&state, &served(), None)), ["a", "b"], "a request from before is no trial");
     assert_eq!(state.endpoints()[0].health, "trial");
     let trial = state.begin(&endpoint, cost(1));
-    assert_eq!(pods(&state.candidates(&served(), None)), ["b"]);
+    assert_eq!(pods(&candidates(&state, &served(), None)), ["b"]);
     drop(early);
-    assert_eq!(pods(&state.candidates(&served(), None)), ["b"]);
+    assert_eq!(pods(&candidates(&state, &served(), None)), ["b"]);
     drop(trial);
-    assert_eq!(pods(&state.candidates(&served(), None)), ["a", "b"], "the client of the trial went away");
+    assert_eq!(pods(&candidates(&state, &served(), None)), ["a", "b"], "the client of the trial went away");
     let trial = state.begin(&endpoint, cost(1));
     state.report(&id("a"), Attempt::DiedAfterSend);
     drop(trial);
     clock.advance(Duration::from_millis(1999));
-    assert_eq!(pods(&state.candidates(&served(), None)), ["b"]);
+    assert_eq!(pods(&candidates(&state, &served(), None)), ["b"]);
     clock.advance(Duration::from_millis(1));
     let trial = state.begin(&endpoint, cost(1));
     state.report(&id("a"), Attempt::Ok);
-    assert_eq!(pods(&state.candidates(&served(), None)), ["a", "b"], "its answer streams on, and it is back");
+    assert_eq!(
+        pods(&candidates(&state, &served(), None)),
+        ["a", "b"],
+        "its answer streams on, and it is back"
+    );
     eject(&state, "a");
     clock.advance(Duration::from_secs(1));
     assert_eq!(
-        pods(&state.candidates(&served(), None)),
+        pods(&candidates(&state, &served(), None)),
         ["a", "b"],
         "that stream does not block the next trial"
     );
@@ -155,7 +159,7 @@ fn probes_run_while_it_is_out_and_bring_it_back() {
     eject(&state, "a");
     assert_eq!(probed(&state), [id("a")]);
     state.probed(&id("a"), true);
-    assert_eq!((probed(&state).len(), state.candidates(&served(), None).len()), (0, 2));
+    assert_eq!((probed(&state).len(), candidates(&state, &served(), None).len()), (0, 2));
 }
 
 /// Threads begin, advance and drop attempts while another swaps the endpoints under them.
@@ -170,7 +174,7 @@ fn guards_balance_under_swaps() {
                 scope.spawn(move || {
                     let mut held = Vec::new();
                     for number in 0..3000_u32 {
-                        let candidates = state.candidates(&served(), None);
+                        let candidates = candidates(state, &served(), None);
                         let chosen =
                             (number.wrapping_mul(2_654_435_761) ^ worker) as usize % candidates.len();
                         let endpoint = &candidates.all()[chosen].endpoint;

@@ -1,0 +1,107 @@
+//! Who can be chosen by a route.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kvasir_core::ModelName;
+
+use super::{ObjectName, PlanEndpoint};
+
+/// What kind of object a target is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum TargetKind {
+    /// A model of the settings.
+    Model,
+    /// A ModelServer.
+    ModelServer,
+    /// An InferencePool.
+    InferencePool,
+}
+
+impl TargetKind {
+    /// kthena's word for it, as in the label `backend_type`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Model | Self::ModelServer => "model_server",
+            Self::InferencePool => "inference_pool",
+        }
+    }
+}
+
+/// Which target.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TargetId {
+    /// The kind of object.
+    pub kind: TargetKind,
+    /// Its name; for a model of the settings, `default` and its served name.
+    pub name: ObjectName,
+}
+
+impl TargetId {
+    /// The ModelServer `namespace/name`.
+    pub fn model_server(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
+        Self { kind: TargetKind::ModelServer, name: ObjectName::new(namespace, name) }
+    }
+
+    /// The InferencePool `namespace/name`.
+    pub fn inference_pool(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
+        Self { kind: TargetKind::InferencePool, name: ObjectName::new(namespace, name) }
+    }
+}
+
+impl fmt::Debug for TargetId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {}", self.kind, self.name)
+    }
+}
+
+/// A set of endpoints that serve one model, and how to speak to them.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PlanTarget {
+    /// Identity.
+    pub id: TargetId,
+    /// The name that the engines are called by: it replaces the client's, an adapter's name apart. `None` keeps it.
+    pub served: Option<ModelName>,
+    /// The model's name as key of the block index and of the tokenizers: `served`, or what the route calls it. Where
+    /// `served` is `None` and the endpoints are filed under another name by another target, that name is used.
+    pub index_model: ModelName,
+    /// Who serves it, ready or not.
+    pub endpoints: Vec<PlanEndpoint>,
+    /// The label whose value puts prefill and decode endpoints into one group; `None` without such groups.
+    pub group_key: Option<Arc<str>>,
+    /// How long one attempt may take up to the answer's header, connecting included. `None`: the router's own limits.
+    pub timeout: Option<Duration>,
+    /// Whether to try again. `None`: the router's own rules.
+    pub retry: Option<RetryPolicy>,
+    /// How the endpoints are spoken to; `None` is plain HTTP.
+    pub tls: Option<UpstreamTls>,
+    /// What it asks for that cannot be done: requests for it are refused with this.
+    pub refused: Option<&'static str>,
+}
+
+impl PlanTarget {
+    /// A target without policies.
+    pub fn new(id: TargetId, index_model: ModelName, endpoints: Vec<PlanEndpoint>) -> Self {
+        let (served, group_key, timeout, retry, tls, refused) = (None, None, None, None, None, None);
+        Self { id, served, index_model, endpoints, group_key, timeout, retry, tls, refused }
+    }
+}
+
+/// How often, and how soon, to try again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RetryPolicy {
+    /// Further attempts that one request may have.
+    pub attempts: u32,
+    /// The pause before each.
+    pub interval: Duration,
+}
+
+/// TLS towards endpoints.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum UpstreamTls {
+    /// Encrypted, but any certificate is taken: pods are called by address and make their own.
+    Unverified,
+    /// The certificate must be of this name and of an authority that the system trusts.
+    Verified(Arc<str>),
+}

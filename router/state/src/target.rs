@@ -1,0 +1,71 @@
+//! A target of routes as it is now: how its endpoints are spoken to, and which are in service.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kvasir_core::{AdapterName, Endpoint, ModelName};
+
+use crate::plan::{RetryPolicy, TargetId, UpstreamTls};
+use crate::snapshot::Member;
+
+/// One target. Immutable: a change is a new value, and what did not change stays the same one.
+#[derive(Debug)]
+pub struct Target {
+    /// Identity.
+    pub id: TargetId,
+    /// `namespace/name`, for labels and logs.
+    pub label: Arc<str>,
+    /// The name that the engines are called by; `None` keeps the client's.
+    pub served: Option<ModelName>,
+    /// The model's name as key of the block index and of the tokenizers.
+    pub index_model: ModelName,
+    /// The label that groups prefill and decode endpoints.
+    pub group_key: Option<Arc<str>>,
+    /// Limit of one attempt up to the answer's header.
+    pub timeout: Option<Duration>,
+    /// Whether to try again.
+    pub retry: Option<RetryPolicy>,
+    /// How the endpoints are spoken to.
+    pub tls: Option<UpstreamTls>,
+    /// What it asks for that cannot be done.
+    pub refused: Option<&'static str>,
+    /// Sorted.
+    pub(crate) adapters: Vec<AdapterName>,
+    /// The endpoints in service, in the plan's order.
+    pub(crate) pool: Arc<[Member]>,
+}
+
+impl Target {
+    /// The endpoints in service.
+    pub fn endpoints(&self) -> impl ExactSizeIterator<Item = &Arc<Endpoint>> {
+        self.pool.iter().map(|member| &member.endpoint)
+    }
+
+    /// The adapter that clients call `name`.
+    pub(crate) fn adapter(&self, name: &str) -> Option<&AdapterName> {
+        let at = self.adapters.binary_search_by(|adapter| adapter.as_str().cmp(name)).ok()?;
+        self.adapters.get(at)
+    }
+
+    /// Whether a request that is written for `self` can be sent to the endpoints of `later`.
+    pub(crate) fn speaks_like(&self, later: &Self) -> bool {
+        self.served == later.served && self.index_model == later.index_model && self.tls == later.tls
+    }
+
+    /// Whether the two are alike in everything, so that one can stand for the other.
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        self.id == other.id
+            && self.speaks_like(other)
+            && self.group_key == other.group_key
+            && self.timeout == other.timeout
+            && self.retry == other.retry
+            && self.refused == other.refused
+            && self.adapters == other.adapters
+            && same_members(&self.pool, &other.pool)
+    }
+}
+
+/// Whether both lists hold the same values in the same order.
+pub(crate) fn same_members(one: &[Member], other: &[Member]) -> bool {
+    one.len() == other.len() && one.iter().zip(other).all(|(one, other)| Member::same(one, other))
+}

@@ -1,0 +1,153 @@
+//! What a plan asks for: every target once, every endpoint once.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use kvasir_core::{AdapterName, EndpointId, ModelName};
+
+use crate::plan::{ObjectName, Plan, PlanEndpoint, PlanModel, PlanTarget, PlanTo, TargetId, TargetKind};
+use crate::snapshot::Member;
+use crate::target::Target;
+
+/// A target of a plan, with what all its mentions say.
+#[derive(Debug)]
+pub(crate) struct Sought<'a> {
+    pub(crate) id: TargetId,
+    pub(crate) served: Option<&'a ModelName>,
+    pub(crate) index_model: &'a ModelName,
+    /// Each once.
+    pub(crate) endpoints: Vec<&'a PlanEndpoint>,
+    /// Asked for by routes that lead here.
+    adapters: BTreeSet<&'a AdapterName>,
+    /// `None` for a model of the settings, which has no policies.
+    policies: Option<&'a PlanTarget>,
+}
+
+/// An endpoint of a plan, with what all its mentions say.
+#[derive(Debug)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) planned: &'a PlanEndpoint,
+    /// The name that its blocks are filed under.
+    pub(crate) model: &'a ModelName,
+    pub(crate) adapters: BTreeSet<&'a AdapterName>,
+}
+
+impl TargetId {
+    /// The target of a model of the settings.
+    pub(crate) fn of(model: &PlanModel) -> Self {
+        Self { kind: TargetKind::Model, name: ObjectName::new("default", model.served.as_str()) }
+    }
+}
+
+impl Sought<'_> {
+    /// The target, filed under `index_model`, with `pool`.
+    pub(crate) fn target(&self, index_model: ModelName, pool: Arc<[Member]>) -> Target {
+        let policies = self.policies;
+        Target {
+            id: self.id.clone(),
+            label: self.id.name.to_string().into(),
+            served: self.served.cloned(),
+            index_model,
+            group_key: policies.and_then(|target| target.group_key.clone()),
+            timeout: policies.and_then(|target| target.timeout),
+            retry: policies.and_then(|target| target.retry),
+            tls: policies.and_then(|target| target.tls.clone()),
+            refused: policies.and_then(|target| target.refused),
+            adapters: self.adapters.iter().map(|adapter| (*adapter).clone()).collect(),
+            pool,
+        }
+    }
+}
+
+/// Every target once, in the order of first mention. Models of one served name are one target.
+pub(crate) fn seek<'a>(plan: &'a Plan, conflicts: &mut Vec<String>) -> Vec<Sought<'a>> {
+    let mut sought: Vec<Sought<'a>> = Vec::with_capacity(plan.models.len() + plan.targets.len());
+    let mut places: HashMap<TargetId, usize> = HashMap::new();
+    for model in &plan.models {
+        let id = TargetId::of(model);
+        let place = *places.entry(id.clone()).or_insert_with(|| {
+            sought.push(Sought {
+                id,
+                served: Some(&model.served),
+                index_model: &model.served,
+                endpoints: Vec::new(),
+                adapters: BTreeSet::new(),
+                policies: None,
+            });
+            sought.len() - 1
+        });
+        if let Some(target) = sought.get_mut(place) {
+            target.endpoints.extend(&model.endpoints);
+            target.adapters.extend(&model.adapters);
+        }
+    }
+    for target in &plan.targets {
+        if places.contains_key(&target.id) {
+            conflicts.push(format!("{:?} is planned twice; the first is used", target.id));
+            continue;
+        }
+        places.insert(target.id.clone(), sought.len());
+        sought.push(Sought {
+            id: target.id.clone(),
+            served: target.served.as_ref(),
+            index_model: &target.index_model,
+            endpoints: target.endpoints.iter().collect(),
+            adapters: BTreeSet::new(),
+            policies: Some(target),
+        });
+    }
+    for route in plan.routes.iter().filter(|route| !route.adapters.is_empty()) {
+        for (to, _) in route.rules.iter().flat_map(|rule| &rule.to) {
+            if let PlanTo::Target(id) = to
+                && let Some(target) = places.get(id).and_then(|place| sought.get_mut(*place))
+            {
+                target.adapters.extend(&route.adapters);
+            }
+        }
+    }
+    let mut seen = HashSet::new();
+    for target in &mut sought {
+        seen.clear();
+        target.endpoints.retain(|planned| seen.insert(&planned.id));
+    }
+    sought
+}
+
+/// Every endpoint once, in the order of first mention. What its blocks are filed under is said by the first target that
+/// names a served model; without one, by the first target.
+pub(crate) fn gather<'a>(
+    sought: &'a [Sought<'a>],
+    conflicts: &mut Vec<String>,
+) -> (Vec<&'a EndpointId>, HashMap<&'a EndpointId, Wanted<'a>>) {
+    let count = sought.iter().map(|target| target.endpoints.len()).sum();
+    let mut order = Vec::with_capacity(count);
+    let mut wanted: HashMap<&EndpointId, Wanted<'_>> = HashMap::with_capacity(count);
+    let named = sought.iter().filter(|target| target.served.is_some());
+    let nameless = sought.iter().filter(|target| target.served.is_none());
+    for target in named.chain(nameless) {
+        for planned in &target.endpoints {
+            let entry = wanted.entry(&planned.id).or_insert_with(|| {
+                order.push(&planned.id);
+                Wanted { planned, model: target.index_model, adapters: BTreeSet::new() }
+            });
+            entry.adapters.extend(&target.adapters);
+            if entry.planned.address != planned.address {
+                conflicts.push(format!(
+                    "endpoint {} is at {} and at {}; the first is used",
+                    planned.id,
+                    entry.planned.address.url(),
+                    planned.address.url()
+                ));
+            }
+            if target.served.is_some() && entry.model != target.index_model {
+                conflicts.push(format!(
+                    "endpoint {} serves {:?} and {:?}; cached blocks are known for the first only",
+                    planned.id,
+                    entry.model.as_str(),
+                    target.index_model.as_str()
+                ));
+            }
+        }
+    }
+    (order, wanted)
+}
