@@ -35,10 +35,13 @@ CONFIGS |= {name: MISTRAL for name in MISTRAL_VERSIONS}
 MISTRAL_MODELS = ["mistral_spm_v1", "mistral_spm_v2", "mistral_spm_v3", "mistral_spm_v7"]
 CONFIGS |= {name: MISTRAL | {"vocab_size": 32768} for name in MISTRAL_MODELS}
 # Directories whose configuration is in this repository: tokenizers by the name of fetch.sh, and whether the engine needs the
-# code that lies beside the configuration. The Llama ones have one of Mistral's models as their tokenizer.model.
+# code that lies beside the configuration. The Llama ones have one of Mistral's models as their tokenizer.model, or a tokenizer.json
+# made of it; the last two have another model's tokenizer.json and tokens of their own beside it.
 DIRECTORIES = {"llama_spm": ("mistral_spm_v1", False), "llama_spm_legacy": ("mistral_spm_v1", False), "qwen1": ("qwen1", True),
-               "kimi_k2": ("kimi_k2", True), "cl100k": ("cl100k", True), "pat_str": ("qwen1", True)}
+               "kimi_k2": ("kimi_k2", True), "cl100k": ("cl100k", True), "pat_str": ("qwen1", True), "llama_json": ("llama_json", False),
+               "extra_listed": ("qwen2_5", False), "extra_old": ("qwen2_5", False)}
 CONFIGS |= {name: LLAMA | {"vocab_size": 163840 if coded else 32768} for name, (_, coded) in DIRECTORIES.items()}
+CONFIGS |= {"extra_listed": LLAMA | {"vocab_size": 152064}, "extra_old": CONFIGS["qwen2_5"] | {"vocab_size": 152064}}
 MISTRAL_CONTROLS = ("<unk> <s> </s> [INST] [/INST] [AVAILABLE_TOOLS] [/AVAILABLE_TOOLS] [TOOL_RESULTS] [/TOOL_RESULTS] [TOOL_CALLS] [IMG] <pad> "
                     "[IMG_BREAK] [IMG_END] [PREFIX] [MIDDLE] [SUFFIX] [SYSTEM_PROMPT] [/SYSTEM_PROMPT] [TOOL_CONTENT] [ARGS] [CALL_ID] [THINK] [/THINK]").split()
 

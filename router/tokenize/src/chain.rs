@@ -2,6 +2,7 @@
 
 mod budget;
 mod files;
+mod link;
 mod local_slot;
 mod model;
 mod proof;

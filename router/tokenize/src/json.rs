@@ -12,7 +12,7 @@ use minijinja::Value;
 
 use crate::template::BigInt;
 
-pub use parse::{ParseError, parse};
+pub use parse::{MAX_VALUES, ParseError, parse, parse_fields, parse_within};
 
 /// An object: keys in the order they came; of duplicate keys the last value stands in the first one's place.
 pub type Object = IndexMap<Arc<str>, Json>;
@@ -27,8 +27,10 @@ pub enum Json {
     Null,
     /// `true`, `false`
     Bool(bool),
-    /// An integer of any size, as canonical digits with an optional minus sign.
-    Int(Arc<str>),
+    /// An integer that a machine word holds.
+    Int(i64),
+    /// Any other integer, as canonical digits with an optional minus sign.
+    BigInt(Arc<str>),
     /// A number with a fraction or an exponent; also `NaN` and the infinities, which Python reads and writes.
     Float(f64),
     /// A string.
@@ -79,7 +81,8 @@ impl Json {
         match self {
             Self::Null => Value::from(()),
             Self::Bool(flag) => Value::from(*flag),
-            Self::Int(digits) => integer(digits),
+            Self::Int(number) => Value::from(*number),
+            Self::BigInt(digits) => big_integer(digits),
             Self::Float(number) => Value::from(*number),
             Self::Text(text) => Value::from(Arc::clone(text)),
             Self::List(list) => list.iter().map(Self::to_value).collect(),
@@ -94,11 +97,8 @@ pub fn object(pairs: impl IntoIterator<Item = (Arc<str>, Value)>) -> Value {
     Value::from(map)
 }
 
-/// The smallest exact value for the digits: a machine integer where one is wide enough.
-fn integer(digits: &Arc<str>) -> Value {
-    if let Ok(number) = digits.parse::<i64>() {
-        return Value::from(number);
-    }
+/// The smallest exact value for digits that are more than a machine word.
+fn big_integer(digits: &Arc<str>) -> Value {
     match digits.parse::<i128>() {
         Ok(number) => Value::from(number),
         Err(_) => Value::from_object(BigInt::new(Arc::clone(digits))),

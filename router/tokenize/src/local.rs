@@ -4,6 +4,7 @@ mod boundary;
 mod encoder;
 mod find;
 mod load;
+mod marks;
 mod mistral;
 mod outline;
 mod prefix;
@@ -14,6 +15,7 @@ mod tekken;
 mod texts;
 pub mod tiktoken;
 mod unicode;
+mod words;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -32,7 +34,8 @@ use encoder::Encoder;
 use texts::TextRules;
 
 pub use encoder::EncoderChoice;
-pub use load::{LoadError, LoadOptions};
+pub use find::MISTRAL_FILES;
+pub use load::{LoadError, LoadOptions, writes_chats};
 pub use prefix::EncodedPrompt;
 
 /// Turns requests into the ids that the engine will compute, without asking anyone.
@@ -224,12 +227,17 @@ impl LocalTokenizer {
         Ok(text)
     }
 
+    /// The token of an id as the vocabulary writes it; `None` for an id that is none.
+    pub fn token(&self, id: u32) -> Option<String> {
+        self.encoder.token(id)
+    }
+
     /// Number of ids, added tokens included.
     pub fn vocab_size(&self) -> usize {
         self.vocab_size
     }
 
-    /// `fastokens`, `tokenizers` or `sentencepiece`.
+    /// `fastokens`, `words`, `tokenizers` or `sentencepiece`.
     pub fn encoder_name(&self) -> &'static str {
         self.encoder.name()
     }

@@ -1,8 +1,9 @@
 //! The threads that render and encode, one set for the process.
 //!
 //! Two lanes by body size. One thread takes short jobs only, so that they never wait behind long ones; the others
-//! take long jobs first and help with short ones, so that neither lane starves. A job runs to its end even when
-//! nobody waits for it any more: its ids then sit in the memory for the next turn.
+//! take long jobs first and help with short ones, so that neither lane starves. A job that has begun runs to its end even
+//! when nobody waits for it any more: its ids then sit in the memory for the next turn. One that has not begun by then
+//! never does.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -19,8 +20,12 @@ pub const LONG_BODY_BYTES: usize = 16 << 10;
 /// Short jobs that may wait: at 0.05 ms each, the last one has waited as long as any deadline allows.
 const SHORT_QUEUE: usize = 1_024;
 
-/// Long jobs that may wait. Each holds its body, which the router's buffer limit counts.
+/// Long jobs that may wait.
 const LONG_QUEUE: usize = 256;
+
+/// Bytes of bodies that may wait in the long lane. The router's limit on buffers counts a body only as long as its request
+/// waits for the ids.
+const LONG_QUEUE_BYTES: usize = 64 << 20;
 
 /// How long to wait for every thread to do its own job: one may not have started, or be busy with a giant.
 const EACH_THREAD_PATIENCE: Duration = Duration::from_secs(10);
@@ -63,6 +68,8 @@ pub struct PoolSizes {
     pub short_queue: usize,
     /// Long jobs that may wait.
     pub long_queue: usize,
+    /// Bytes of their bodies; one job may always wait, whatever it holds.
+    pub long_queue_bytes: usize,
 }
 
 impl Default for PoolSizes {
@@ -74,11 +81,83 @@ impl Default for PoolSizes {
             threads: (cores / 2).saturating_sub(1).max(1),
             short_queue: SHORT_QUEUE,
             long_queue: LONG_QUEUE,
+            long_queue_bytes: LONG_QUEUE_BYTES,
         }
     }
 }
 
-type Job = Box<dyn FnOnce() + Send>;
+trait Job: Send {
+    /// Does the work.
+    fn run(self: Box<Self>);
+
+    /// Whether anybody waits for it.
+    fn is_wanted(&self) -> bool {
+        true
+    }
+}
+
+/// Work without a result.
+struct Errand<F>(F);
+
+impl<F: FnOnce() + Send> Job for Errand<F> {
+    fn run(self: Box<Self>) {
+        (self.0)();
+    }
+}
+
+/// Work whose result someone waits for.
+struct Question<F, T> {
+    work: F,
+    sender: oneshot::Sender<T>,
+}
+
+impl<T: Send, F: FnOnce() -> T + Send> Job for Question<F, T> {
+    fn run(self: Box<Self>) {
+        // The receiver may have given up meanwhile: the work was still worth doing.
+        drop(self.sender.send((self.work)()));
+    }
+
+    fn is_wanted(&self) -> bool {
+        !self.sender.is_closed()
+    }
+}
+
+/// Jobs that wait, with the bytes that each holds.
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<(Box<dyn Job>, usize)>,
+    bytes: usize,
+}
+
+impl Queue {
+    /// Whether a job that holds so many bytes must not wait here.
+    fn is_full(&self, bytes: usize, most_jobs: usize, most_bytes: usize) -> bool {
+        self.jobs.len() >= most_jobs
+            || (!self.jobs.is_empty() && self.bytes.saturating_add(bytes) > most_bytes)
+    }
+
+    fn push(&mut self, job: Box<dyn Job>, bytes: usize) {
+        self.bytes += bytes;
+        self.jobs.push_back((job, bytes));
+    }
+
+    /// The next job that anybody waits for.
+    fn pop(&mut self) -> Option<Box<dyn Job>> {
+        while let Some((job, bytes)) = self.jobs.pop_front() {
+            self.bytes -= bytes;
+            if job.is_wanted() {
+                return Some(job);
+            }
+        }
+        None
+    }
+
+    /// Drops the jobs that nobody waits for.
+    fn tidy(&mut self) {
+        self.jobs.retain(|(job, _)| job.is_wanted());
+        self.bytes = self.jobs.iter().map(|(_, bytes)| bytes).sum();
+    }
+}
 
 /// A pool of threads. Dropping it lets the threads finish what is queued.
 pub struct Pool {
@@ -94,10 +173,10 @@ struct Shared {
 
 #[derive(Default)]
 struct Queues {
-    short: VecDeque<Job>,
-    long: VecDeque<Job>,
+    short: Queue,
+    long: Queue,
     /// Jobs for one thread each, by its number.
-    own: Vec<VecDeque<Job>>,
+    own: Vec<VecDeque<Box<dyn Job>>>,
     closed: bool,
 }
 
@@ -132,15 +211,22 @@ impl Pool {
     /// # Errors
     /// [`PoolError::Full`]; the job is dropped then.
     pub fn submit(&self, lane: Lane, job: impl FnOnce() + Send + 'static) -> Result<(), PoolError> {
+        self.queue(lane, 0, Box::new(Errand(job)))
+    }
+
+    fn queue(&self, lane: Lane, bytes: usize, job: Box<dyn Job>) -> Result<(), PoolError> {
         let mut queues = self.shared.queues.lock();
-        let (queue, limit) = match lane {
-            Lane::Short => (&mut queues.short, self.sizes.short_queue),
-            Lane::Long => (&mut queues.long, self.sizes.long_queue),
+        let (queue, most_jobs, most_bytes) = match lane {
+            Lane::Short => (&mut queues.short, self.sizes.short_queue, usize::MAX),
+            Lane::Long => (&mut queues.long, self.sizes.long_queue, self.sizes.long_queue_bytes),
         };
-        if queue.len() >= limit {
-            return Err(PoolError::Full);
+        if queue.is_full(bytes, most_jobs, most_bytes) {
+            queue.tidy();
+            if queue.is_full(bytes, most_jobs, most_bytes) {
+                return Err(PoolError::Full);
+            }
         }
-        queue.push_back(Box::new(job));
+        queue.push(job, bytes);
         drop(queues);
         // One of each for a short job: whoever wakes first takes it.
         if lane == Lane::Short {
@@ -150,7 +236,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Queues work and waits for its result. Dropping the future does not stop the work.
+    /// Queues work and waits for its result. Dropping the future does not stop work that has begun.
     ///
     /// # Errors
     /// [`PoolError`]
@@ -159,11 +245,30 @@ impl Pool {
         lane: Lane,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, PoolError> {
+        self.ask(lane, 0, work).await
+    }
+
+    /// The same for work on a body of so many bytes, which it holds: they decide the lane, and count against what may wait
+    /// in it.
+    ///
+    /// # Errors
+    /// [`PoolError`]
+    pub async fn run_for<T: Send + 'static>(
+        &self,
+        body_bytes: usize,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, PoolError> {
+        self.ask(Lane::of(body_bytes), body_bytes, work).await
+    }
+
+    async fn ask<T: Send + 'static>(
+        &self,
+        lane: Lane,
+        bytes: usize,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, PoolError> {
         let (sender, receiver) = oneshot::channel();
-        self.submit(lane, move || {
-            // The receiver may have given up: the work was still worth doing.
-            drop(sender.send(work()));
-        })?;
+        self.queue(lane, bytes, Box::new(Question { work, sender }))?;
         receiver.await.map_err(|_| PoolError::Lost)
     }
 
@@ -175,10 +280,10 @@ impl Pool {
         let (done, finished) = std::sync::mpsc::channel::<()>();
         for queue in &mut self.shared.queues.lock().own {
             let (work, done) = (Arc::clone(&work), done.clone());
-            queue.push_back(Box::new(move || {
+            queue.push_back(Box::new(Errand(move || {
                 work();
                 drop(done);
-            }));
+            })));
         }
         drop(done);
         self.shared.short_only.notify_all();
@@ -190,7 +295,7 @@ impl Pool {
     /// Jobs that wait now: short, long.
     pub fn waiting(&self) -> (usize, usize) {
         let queues = self.shared.queues.lock();
-        (queues.short.len(), queues.long.len())
+        (queues.short.jobs.len(), queues.long.jobs.len())
     }
 }
 
@@ -213,20 +318,20 @@ impl Shared {
         while let Some(job) = self.next(number, short_only) {
             // Encoders guard themselves; this keeps the thread whatever else happens. The waiter sees its sender
             // dropped.
-            drop(catch_unwind(AssertUnwindSafe(job)));
+            drop(catch_unwind(AssertUnwindSafe(|| job.run())));
         }
     }
 
-    fn next(&self, number: usize, short_only: bool) -> Option<Job> {
+    fn next(&self, number: usize, short_only: bool) -> Option<Box<dyn Job>> {
         let mut queues = self.queues.lock();
         loop {
             let own = queues.own.get_mut(number).and_then(VecDeque::pop_front);
             let job = if own.is_some() {
                 own
             } else if short_only {
-                queues.short.pop_front()
+                queues.short.pop()
             } else {
-                queues.long.pop_front().or_else(|| queues.short.pop_front())
+                queues.long.pop().or_else(|| queues.short.pop())
             };
             if job.is_some() {
                 return job;
@@ -240,97 +345,4 @@ impl Shared {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::mpsc;
-
-    use super::*;
-
-    const PATIENCE: Duration = Duration::from_secs(20);
-
-    fn small() -> Pool {
-        Pool::new(PoolSizes { short_threads: 1, threads: 1, short_queue: 2, long_queue: 2 })
-    }
-
-    /// Occupies a thread until the returned sender is dropped.
-    fn block(pool: &Pool, lane: Lane) -> mpsc::Sender<()> {
-        let (release, wait) = mpsc::channel::<()>();
-        let (started, running) = mpsc::channel();
-        pool.submit(lane, move || {
-            started.send(()).unwrap();
-            let _ = wait.recv();
-        })
-        .unwrap();
-        running.recv_timeout(PATIENCE).unwrap();
-        release
-    }
-
-    #[test]
-    fn short_jobs_pass_long_ones() {
-        let pool = small();
-        let release = block(&pool, Lane::Long);
-        let (done, finished) = mpsc::channel();
-        for number in 0..100 {
-            let done = done.clone();
-            while pool
-                .submit(Lane::Short, {
-                    let done = done.clone();
-                    move || done.send(number).unwrap()
-                })
-                .is_err()
-            {
-                std::thread::yield_now();
-            }
-        }
-        let seen: Vec<i32> = (0..100).map(|_| finished.recv_timeout(PATIENCE).unwrap()).collect();
-        assert_eq!(seen, (0..100).collect::<Vec<_>>());
-        drop(release);
-    }
-
-    #[test]
-    fn every_thread_gets_its_own_job() {
-        let pool = small();
-        let names = Arc::new(Mutex::new(Vec::new()));
-        let seen = Arc::clone(&names);
-        pool.run_on_each_thread(move || seen.lock().push(std::thread::current().name().map(str::to_owned)));
-        let mut names = names.lock().clone();
-        names.sort();
-        assert_eq!(names, [Some("tokenize-0".to_owned()), Some("tokenize-1".to_owned())]);
-        pool.run_on_each_thread(|| panic!("on purpose"));
-        pool.run_on_each_thread(|| {});
-    }
-
-    #[test]
-    fn full_lanes_refuse() {
-        let pool = small();
-        let releases = [block(&pool, Lane::Long), block(&pool, Lane::Short)];
-        for lane in [Lane::Short, Lane::Long] {
-            assert_eq!(pool.submit(lane, || {}), Ok(()));
-            assert_eq!(pool.submit(lane, || {}), Ok(()));
-            assert_eq!(pool.submit(lane, || {}), Err(PoolError::Full));
-        }
-        assert_eq!(pool.waiting(), (2, 2));
-        drop(releases);
-    }
-
-    #[tokio::test]
-    async fn work_runs_on_when_nobody_waits() {
-        let pool = small();
-        let releases = [block(&pool, Lane::Long), block(&pool, Lane::Short)];
-        let (done, finished) = mpsc::channel();
-        let waiting = pool.run(Lane::Short, move || done.send(7).unwrap());
-        let cancelled = tokio::time::timeout(Duration::ZERO, waiting).await;
-        assert!(cancelled.is_err());
-        drop(releases);
-        assert_eq!(finished.recv_timeout(PATIENCE), Ok(7));
-    }
-
-    #[tokio::test]
-    async fn a_panic_costs_one_job_and_no_thread() {
-        let pool = small();
-        for _ in 0..4 {
-            assert_eq!(pool.run(Lane::Short, || panic!("on purpose")).await, Err::<(), _>(PoolError::Lost));
-        }
-        assert_eq!(pool.run(Lane::Short, || 1).await, Ok(1));
-        assert_eq!((Lane::of(16_383), Lane::of(16_384)), (Lane::Short, Lane::Long));
-    }
-}
+mod tests;

@@ -1,6 +1,7 @@
 //! Ids from someone else: a tokenizer service, or a pod of the model.
 
 pub(crate) mod answer;
+mod blame;
 pub(crate) mod body;
 mod breaker;
 
@@ -17,7 +18,8 @@ use kvasir_core::{
 
 use crate::pool::{Lane, Pool, PoolError};
 
-use breaker::{Attempt, Breaker, Verdict};
+use blame::{Admitted, Breakers};
+use breaker::Verdict;
 
 /// Tokens that an engine prefills in a second, for the budget: a large model on one accelerator.
 const PREFILL_TOKENS_PER_SECOND: u64 = 10_000;
@@ -42,6 +44,10 @@ const ANSWER_BASE_BYTES: usize = 64 << 10;
 /// Bytes of an answer for each byte of the request: an id takes up to eight with its comma, and a byte of text is at
 /// most one id.
 const ANSWER_BYTES_PER_BYTE: usize = 8;
+
+/// A call that has less than this part of its time left when it is built is not made: it could not succeed, and the
+/// source would be blamed for it.
+const LEAST_SHARE: u32 = 2;
 
 /// Where the calls go.
 #[derive(Clone)]
@@ -80,6 +86,8 @@ pub enum RemoteError {
         /// Its status.
         status: u16,
     },
+    /// It has no call for such a request, so it was not asked. Others may know the ids.
+    Unasked,
     /// Anything else.
     Failed(TokenizeError),
 }
@@ -88,6 +96,7 @@ impl From<RemoteError> for TokenizeError {
     fn from(error: RemoteError) -> Self {
         match error {
             RemoteError::Refused { .. } => Self::Invalid("refused by the tokenizer"),
+            RemoteError::Unasked => Self::NotTokenizable,
             RemoteError::Failed(error) => error,
         }
     }
@@ -104,7 +113,7 @@ pub struct RemoteSource {
     remote: Remote,
     client: Arc<dyn SideClient>,
     clock: Arc<dyn Clock>,
-    breaker: Breaker,
+    breakers: Breakers,
     turn: AtomicUsize,
 }
 
@@ -118,8 +127,8 @@ pub fn budget(body_bytes: usize) -> Duration {
 impl RemoteSource {
     /// A source that has not been asked yet.
     pub fn new(remote: Remote, client: Arc<dyn SideClient>, clock: Arc<dyn Clock>) -> Self {
-        let breaker = Breaker::new(Arc::clone(&clock));
-        Self { remote, client, clock, breaker, turn: AtomicUsize::new(0) }
+        let breakers = Breakers::new(&clock);
+        Self { remote, client, clock, breakers, turn: AtomicUsize::new(0) }
     }
 
     /// Which source it is.
@@ -132,20 +141,24 @@ impl RemoteSource {
 
     /// Whether it would be asked now.
     pub fn is_open(&self) -> bool {
-        self.breaker.allows()
+        self.breakers.allow()
     }
 
     /// The ids of a request's prompt, within `time`, the building of the call included.
     ///
     /// # Errors
-    /// Why there are none. After a failure the source is left alone for a while, and says so at once.
+    /// Why there are none. After a failure the source is left alone for a while, and says so at once. Time that was
+    /// lost before the call is not its failure, and a long prompt that takes it too long counts for long ones only.
     pub async fn encode(
         &self,
         request: &InferenceRequest,
         pool: &Pool,
         time: Duration,
     ) -> Result<Vec<u32>, RemoteError> {
-        let Some(attempt) = self.breaker.admit() else {
+        if !body::speaks(request.kind) {
+            return Err(RemoteError::Unasked);
+        }
+        let Some(attempt) = self.breakers.admit(Lane::of(request.body.len())) else {
             return Err(self.failed("not asked after earlier failures"));
         };
         let mut targets = self.targets(request).into_iter();
@@ -158,9 +171,13 @@ impl RemoteSource {
             Ok(body) => body,
             Err(error) => {
                 attempt.unused();
-                return Err(error.into());
+                return Err(error);
             }
         };
+        if ends.saturating_duration_since(self.clock.now()) < time / LEAST_SHARE {
+            attempt.unused();
+            return Err(TokenizeError::Deadline.into());
+        }
         let mut answer = self.call(&first, body.clone(), ends).await;
         if matches!(answer, Err(SideError::Connect(_)))
             && let Some(second) =
@@ -171,13 +188,13 @@ impl RemoteSource {
         match answer {
             Ok(response) => self.read(&response, attempt, &request.model),
             Err(error) => {
-                let reason = match error {
-                    SideError::Connect(_) => "connection failed",
-                    SideError::Timeout => "timed out",
-                    SideError::TooLarge(_) => "the answer is too large",
-                    SideError::Bad(_) => "the address cannot be used",
+                let (verdict, reason) = match error {
+                    SideError::Connect(_) => (attempt.failed(), "connection failed"),
+                    SideError::Timeout => (attempt.timed_out(), "timed out"),
+                    SideError::TooLarge(_) => (attempt.failed(), "the answer is too large"),
+                    SideError::Bad(_) => (attempt.failed(), "the address cannot be used"),
                 };
-                self.blame(attempt, &request.model, reason);
+                self.tell(verdict, &request.model, reason);
                 Err(self.failed(reason))
             }
         }
@@ -199,7 +216,7 @@ impl RemoteSource {
     fn read(
         &self,
         response: &SideResponse,
-        attempt: Attempt<'_>,
+        attempt: Admitted<'_>,
         model: &ModelName,
     ) -> Result<Vec<u32>, RemoteError> {
         let status = response.status.as_u16();
@@ -230,22 +247,28 @@ impl RemoteSource {
         }
     }
 
-    /// Counts a failure. Said once, when the source has failed for some seconds and not just hiccupped.
-    fn blame(&self, attempt: Attempt<'_>, model: &ModelName, reason: &str) {
-        if attempt.failed() == Verdict::Out {
-            tracing::warn!(
-                %model,
-                source = self.source().as_str(),
-                reason,
-                "a source of tokens keeps failing; it is tried again with growing pauses of up to a minute"
-            );
-        }
+    /// Counts a failure.
+    fn blame(&self, attempt: Admitted<'_>, model: &ModelName, reason: &str) {
+        self.tell(attempt.failed(), model, reason);
     }
 
     /// Counts an answer, whatever it says.
-    fn absolve(&self, attempt: Attempt<'_>, model: &ModelName) {
-        if attempt.succeeded() == Verdict::Back {
-            tracing::info!(%model, source = self.source().as_str(), "a source of tokens answers again");
+    fn absolve(&self, attempt: Admitted<'_>, model: &ModelName) {
+        self.tell(attempt.succeeded(), model, "");
+    }
+
+    /// Says once when the source has failed for some seconds and not just hiccupped, and once when it is back.
+    fn tell(&self, verdict: Verdict, model: &ModelName, reason: &str) {
+        let source = self.source().as_str();
+        match verdict {
+            Verdict::Unchanged => {}
+            Verdict::Out => tracing::warn!(
+                %model,
+                source,
+                reason,
+                "a source of tokens keeps failing; it is tried again with growing pauses of up to a minute"
+            ),
+            Verdict::Back => tracing::info!(%model, source, "a source of tokens answers again"),
         }
     }
 
@@ -289,15 +312,16 @@ async fn build(
     request: &InferenceRequest,
     pool: &Pool,
     time: Duration,
-) -> Result<Bytes, TokenizeError> {
+) -> Result<Bytes, RemoteError> {
     let owned = request.clone();
-    let built = pool.run(Lane::of(request.body.len()), move || body::build(dialect, &owned));
-    match tokio::time::timeout(time, built).await {
-        Ok(Ok(built)) => built,
-        Ok(Err(PoolError::Full)) => Err(TokenizeError::QueueFull),
-        Ok(Err(PoolError::Lost)) => Err(TokenizeError::Tokenizer("the job was lost".to_owned())),
-        Err(_) => Err(TokenizeError::Deadline),
-    }
+    let built = pool.run_for(request.body.len(), move || body::build(dialect, &owned));
+    let failed = match tokio::time::timeout(time, built).await {
+        Ok(Ok(built)) => return built,
+        Ok(Err(PoolError::Full)) => TokenizeError::QueueFull,
+        Ok(Err(PoolError::Lost)) => TokenizeError::Tokenizer("the job was lost".to_owned()),
+        Err(_) => TokenizeError::Deadline,
+    };
+    Err(failed.into())
 }
 
 /// The pause that `Retry-After` asks for, in seconds; a date is not understood.

@@ -7,6 +7,8 @@ mod media;
 mod messages;
 mod mistral;
 mod responses;
+mod sglang;
+mod shape;
 mod sorted;
 mod tools;
 
@@ -19,6 +21,44 @@ use crate::json::{self, Json, Object, ParseError};
 pub use chat::ChatCall;
 pub use media::MEDIA;
 pub use mistral::{MistralVersion, Segment};
+pub use sglang::sglang_differs;
+pub use shape::ChatShape;
+
+/// Longest text that is encoded: two million tokens or more, which no engine's context holds. A thread would be busy
+/// with it for a second.
+pub const MAX_TEXT_BYTES: usize = 8 << 20;
+
+/// Why a longer one is not.
+pub const TOO_LONG: TokenizeError = TokenizeError::Inexact("a text of many megabytes");
+
+/// The fields of a body that decide its ids; others are not kept.
+const FIELDS: [&str; 25] = [
+    "add_generation_prompt",
+    "add_special_tokens",
+    "chat_template",
+    "chat_template_kwargs",
+    "continue_final_message",
+    "conversation",
+    "documents",
+    "input",
+    "input_ids",
+    "instructions",
+    "kv_transfer_params",
+    "messages",
+    "output_config",
+    "previous_input_messages",
+    "previous_response_id",
+    "prompt",
+    "prompt_embeds",
+    "reasoning",
+    "reasoning_effort",
+    "suffix",
+    "system",
+    "thinking",
+    "tools",
+    "truncate_prompt_tokens",
+    "truncation",
+];
 
 /// What a body asks to be computed.
 #[derive(Debug)]
@@ -49,14 +89,16 @@ impl PromptInput {
             }
         }
         let text = std::str::from_utf8(body).map_err(|_| TokenizeError::Invalid("the body is not UTF-8"))?;
-        let Json::Map(body) = json::parse(text).map_err(unreadable)? else {
+        let read = json::parse_fields(text, |name| FIELDS.contains(&name)).map_err(unreadable)?;
+        let Json::Map(mut body) = read else {
             return Err(TokenizeError::Invalid("the body is no object"));
         };
+        refuse_overrides(&body)?;
         match kind {
             RequestKind::Completions => completions::read(&body),
-            RequestKind::Messages => anthropic::read(&body).map(|call| Self::Chat(Box::new(call))),
-            RequestKind::Responses => responses::read(&body).map(|call| Self::Chat(Box::new(call))),
-            _ => ChatCall::read(&body).map(|call| Self::Chat(Box::new(call))),
+            RequestKind::Messages => anthropic::read(&mut body).map(|call| Self::Chat(Box::new(call))),
+            RequestKind::Responses => responses::read(&mut body).map(|call| Self::Chat(Box::new(call))),
+            _ => ChatCall::read(&mut body).map(|call| Self::Chat(Box::new(call))),
         }
     }
 }
@@ -66,6 +108,7 @@ fn unreadable(error: ParseError) -> TokenizeError {
         ParseError::Syntax(_) => TokenizeError::Invalid("the body is not JSON"),
         ParseError::Surrogate(_) => TokenizeError::Invalid("a lone surrogate"),
         ParseError::TooDeep => TokenizeError::Inexact("nested too deeply"),
+        ParseError::TooMany => TokenizeError::Inexact("too many values"),
     }
 }
 
@@ -83,13 +126,17 @@ fn flag(body: &Object, name: &'static str, default: bool) -> Result<bool, Tokeni
     }
 }
 
-/// Switches that change the ids in ways that depend on the engine's limits.
-fn refuse_truncation(body: &Object) -> Result<(), TokenizeError> {
-    if field(body, "truncate_prompt_tokens").is_some() {
-        return Err(TokenizeError::Inexact("truncate_prompt_tokens"));
+/// Fields that cut the prompt by the engine's limits, or that an engine takes in its stead: vLLM the ids of a transfer,
+/// SGLang `input_ids`.
+fn refuse_overrides(body: &Object) -> Result<(), TokenizeError> {
+    for name in ["truncate_prompt_tokens", "prompt_embeds", "input_ids"] {
+        if field(body, name).is_some() {
+            return Err(TokenizeError::Inexact(name));
+        }
     }
-    if field(body, "prompt_embeds").is_some() {
-        return Err(TokenizeError::Inexact("prompt_embeds"));
+    let transfer = field(body, "kv_transfer_params").and_then(Json::as_map);
+    if transfer.is_some_and(|transfer| field(transfer, "prompt_token_ids").is_some()) {
+        return Err(TokenizeError::Inexact("the ids of a transfer"));
     }
     Ok(())
 }

@@ -33,6 +33,9 @@ const FUEL: u64 = 20_000_000;
 /// template may look for it.
 const CONTINUE_TAG: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
 
+/// Functions that every template has. The engine drops arguments of these names.
+const FUNCTIONS: [&str; 6] = ["range", "dict", "lipsum", "cycler", "joiner", "namespace"];
+
 /// What a template did to letters that Unicode versions treat differently: the engine's ids cannot be told.
 pub(crate) const UNCERTAIN: &str = "letters that Unicode versions treat differently";
 
@@ -173,7 +176,8 @@ impl ChatTemplate<'_> {
             context.insert(Value::from(Arc::clone(name)), value.clone());
         }
         context.insert(Value::from("documents"), Value::from(()));
-        for (name, value) in input.variables {
+        let variables = input.variables.into_iter().filter(|(name, _)| !FUNCTIONS.contains(&&**name));
+        for (name, value) in variables {
             context.insert(Value::from(name), value);
         }
         context.insert(Value::from("messages"), input.messages.into_iter().collect());

@@ -1,11 +1,15 @@
 //! A sample of the generated corpus of `make exactness`, with the ids that a real engine's renderer gave.
 #![expect(clippy::panic, reason = "a test that cannot read its data fails")]
 
+mod common;
+mod configured;
+
 use std::io::Read as _;
-use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use bytes::Bytes;
+use common::directory;
+use configured::configured;
 use flate2::read::GzDecoder;
 use kvasir_core::RequestKind;
 use kvasir_tokenize::{EncoderChoice, LoadOptions, LocalTokenizer};
@@ -20,15 +24,6 @@ struct Case {
     path: String,
     body: String,
     ids: Vec<u32>,
-}
-
-/// The cache that `e2e/tokenizers/fetch.sh` fills.
-#[expect(clippy::disallowed_methods, reason = "the place of a test's cache is no setting of the router")]
-fn directory(name: &str) -> PathBuf {
-    let cache = std::env::var("KVASIR_CACHE").map(PathBuf::from).unwrap_or_else(|_| {
-        PathBuf::from(std::env::var("HOME").unwrap_or_default()).join(".cache").join("kvasir")
-    });
-    cache.join("tokenizers").join(name)
 }
 
 fn cases(name: &str) -> Vec<Case> {
@@ -60,15 +55,7 @@ fn check_with(name: &str, tokenizer: &str) {
 
 /// The sample of a name with its configuration in `data/directories` and the file of a tokenizer, under another name.
 fn check_configured(name: &str, tokenizer: &str, file: &str, as_file: &str) {
-    let folder = tempfile::tempdir().unwrap_or_else(|error| panic!("{error}"));
-    let link = |from: PathBuf, to: &str| {
-        symlink(&from, folder.path().join(to)).unwrap_or_else(|error| panic!("{}: {error}", from.display()));
-    };
-    let configured = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/directories").join(name);
-    for entry in configured.read_dir().unwrap_or_else(|error| panic!("{name}: {error}")).flatten() {
-        link(entry.path(), &entry.file_name().to_string_lossy());
-    }
-    link(directory(tokenizer).join(file), as_file);
+    let folder = configured(name, tokenizer, file, as_file);
     check_in(name, folder.path());
 }
 
@@ -176,4 +163,19 @@ fn cl100k() {
 #[test]
 fn pat_str() {
     check_configured("pat_str", "qwen1", "qwen.tiktoken", "qwen.tiktoken");
+}
+
+#[test]
+fn llama_json() {
+    check_configured("llama_json", "llama_json", "tokenizer.json", "tokenizer.json");
+}
+
+#[test]
+fn extra_listed() {
+    check_configured("extra_listed", "qwen2_5", "tokenizer.json", "tokenizer.json");
+}
+
+#[test]
+fn extra_old() {
+    check_configured("extra_old", "qwen2_5", "tokenizer.json", "tokenizer.json");
 }

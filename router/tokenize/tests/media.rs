@@ -1,21 +1,15 @@
 //! Prompts with images, for seven real tokenizers: what is told of them is what any prompt that begins so has.
 #![expect(clippy::panic, reason = "a test that cannot read its data fails")]
 
+mod common;
+
 use std::path::PathBuf;
 
 use bytes::Bytes;
+use common::directory;
 use kvasir_core::{InferenceRequest, Prompt, RequestId, RequestKind};
 use kvasir_tokenize::{EncodedPrompt, LocalTokenizer};
 use serde_json::{Value, json};
-
-/// The cache that `e2e/tokenizers/fetch.sh` fills.
-#[expect(clippy::disallowed_methods, reason = "the place of a test's cache is no setting of the router")]
-fn directory(name: &str) -> PathBuf {
-    let cache = std::env::var("KVASIR_CACHE").map(PathBuf::from).unwrap_or_else(|_| {
-        PathBuf::from(std::env::var("HOME").unwrap_or_default()).join(".cache").join("kvasir")
-    });
-    cache.join("tokenizers").join(name)
-}
 
 fn load(name: &str) -> LocalTokenizer {
     LocalTokenizer::load(&directory(name), None).unwrap_or_else(|error| panic!("{name}: {error}"))

@@ -43,7 +43,7 @@ pub struct Desk {
     pub(crate) synced: Arc<AtomicBool>,
     /// Whether the service is about to end.
     pub(crate) stopping: AtomicBool,
-    bodies: Semaphore,
+    bodies: Arc<Semaphore>,
 }
 
 impl fmt::Debug for Desk {
@@ -71,7 +71,7 @@ impl Desk {
             timeout,
             synced,
             stopping: AtomicBool::new(false),
-            bodies: Semaphore::new(BODY_UNITS),
+            bodies: Arc::new(Semaphore::new(BODY_UNITS)),
         }
     }
 

@@ -24,9 +24,10 @@ const REVISION: &str = "main";
 const TOKENIZER: &str = "tokenizer.json";
 
 /// What else decides ids, where the repository has it.
-const OPTIONAL: [&str; 6] = [
+const OPTIONAL: [&str; 7] = [
     "tokenizer_config.json",
     "special_tokens_map.json",
+    "added_tokens.json",
     "chat_template.jinja",
     "additional_chat_templates/tool_use.jinja",
     "chat_template.json",

@@ -2,14 +2,14 @@
 
 mod answer;
 mod exactness;
-mod token_names;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use kvasir_core::{RequestKind, TokenizeError};
+use kvasir_tokenize::local::MISTRAL_FILES;
 use kvasir_tokenize::template::TemplateSource;
 use kvasir_tokenize::{LocalTokenizer, Pool, SharedTokenizer};
 use serde_json::Value;
@@ -19,8 +19,6 @@ use crate::hub::{self, Hub, HubError};
 use crate::model_set::ModelSpec;
 
 pub use answer::{NativeCall, Refused};
-
-use token_names::TokenNames;
 
 /// Loads at the same time: each has a core busy for a second, and for a while takes ten times the file's size.
 const LOADS: usize = 2;
@@ -45,7 +43,6 @@ pub struct NativeModel {
     tokenizer: SharedTokenizer,
     directory: PathBuf,
     context: u64,
-    names: OnceLock<Result<TokenNames, String>>,
 }
 
 /// Why a model is not served natively.
@@ -126,7 +123,7 @@ impl NativeEngine {
         if path.is_absolute() || source.starts_with('.') || !hub::is_repository(source) {
             return Err(NativeError::NoDirectory(path.to_owned()));
         }
-        let snapshot = self.hub.fetch(source, &exactness::OTHER_TOKENIZERS).await?;
+        let snapshot = self.hub.fetch(source, &MISTRAL_FILES).await?;
         if let Some(file) = snapshot.others.first() {
             return Err(NativeError::NotExact(format!("the engine reads {file}")));
         }
@@ -150,7 +147,7 @@ fn load(directory: PathBuf, template: Option<&Path>) -> Result<NativeModel, Nati
     let shared = Arc::clone(&tokenizer);
     Pool::process().run_on_each_thread(move || shared.warm_up());
     let context = context(&directory);
-    Ok(NativeModel { tokenizer, directory, context, names: OnceLock::new() })
+    Ok(NativeModel { tokenizer, directory, context })
 }
 
 /// A text can be encoded, and a conversation can be rendered where there is a template: one that does not run
@@ -187,13 +184,9 @@ fn context(directory: &Path) -> u64 {
 }
 
 impl NativeModel {
-    /// Which encoder answers: `fastokens` or `tokenizers`.
+    /// Which encoder answers: `fastokens`, `words` or `tokenizers`.
     pub fn encoder_name(&self) -> &'static str {
         self.tokenizer.encoder_name()
-    }
-
-    fn names(&self) -> Result<&TokenNames, &str> {
-        self.names.get_or_init(|| TokenNames::read(&self.directory)).as_ref().map_err(String::as_str)
     }
 }
 

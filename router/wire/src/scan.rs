@@ -13,6 +13,8 @@ use smallvec::SmallVec;
 
 use crate::json::{Cursor, Kind, Member, Members, Value};
 
+use prompt::Replacements;
+
 pub use error::ScanError;
 pub(crate) use error::check_model;
 
@@ -133,6 +135,7 @@ struct Fields {
     stream_options: Option<Value>,
     stream_options_spans: Spans,
     prompt: Option<Value>,
+    replacements: Replacements,
     cache_salt: Option<Value>,
     prompt_logprobs: Option<Value>,
     echo: Option<Value>,
@@ -160,6 +163,10 @@ impl Fields {
                 &mut self.stream_options
             }
             "stream" => &mut self.stream,
+            "truncate_prompt_tokens" => &mut self.replacements.truncation,
+            "prompt_embeds" => &mut self.replacements.embeddings,
+            "input_ids" => &mut self.replacements.input_ids,
+            "kv_transfer_params" => &mut self.replacements.transfer,
             "cache_salt" => &mut self.cache_salt,
             "prompt_logprobs" => &mut self.prompt_logprobs,
             "echo" => &mut self.echo,
@@ -188,7 +195,7 @@ impl Fields {
             include_usage_asked: asks_for_usage(body, self.stream_options.as_ref())?,
             stream_options_span: self.stream_options.as_ref().map(|value| value.span.clone()),
             object_start,
-            prompt: prompt::read_prompt(kind, body, self.prompt.as_ref()),
+            prompt: prompt::read_prompt(kind, body, self.prompt.as_ref(), &self.replacements)?,
             cache_salt: read_salt(body, self.cache_salt.as_ref()),
             skips_cache,
             max_tokens: self.max_tokens(kind, body),

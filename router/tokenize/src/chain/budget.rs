@@ -14,6 +14,9 @@ pub const REMOTE_DEADLINE: Duration = Duration::from_millis(50);
 /// A call with less time than this cannot succeed and would only put the blame on its source.
 const LEAST_CALL: Duration = Duration::from_millis(1);
 
+/// The same for what other sources left of the time when no deadline is set: half of what a short prompt's call has.
+const LEAST_REMAINDER: Duration = Duration::from_millis(5);
+
 /// What the remote sources of one request may still spend.
 ///
 /// Without a deadline that was set, each call has a tenth of the estimated prefill time ([`remote::budget`]), and all
@@ -40,12 +43,12 @@ impl RemoteTime {
 
     /// The time of the next source; none when too little is left for a call.
     pub fn next(&mut self) -> Option<Duration> {
-        let share = match self.call {
-            Some(call) => call.min(self.left),
-            None => self.left / self.sources.max(1),
+        let (share, least) = match self.call {
+            Some(call) => (call.min(self.left), LEAST_REMAINDER),
+            None => (self.left / self.sources.max(1), LEAST_CALL),
         };
         self.sources = self.sources.saturating_sub(1);
-        (share >= LEAST_CALL).then_some(share)
+        (share >= least).then_some(share)
     }
 
     /// Takes off what a source took.
@@ -79,6 +82,16 @@ mod tests {
         assert_eq!(hang(1_000), [Some(ms(10)), Some(ms(10))]);
         assert_eq!(hang(12_000), [Some(ms(30)), Some(ms(20))], "50 ms together");
         assert_eq!(hang(1 << 20), [Some(ms(250)), None]);
+    }
+
+    #[test]
+    fn a_remainder_in_which_nobody_could_answer_is_given_to_nobody() {
+        let after = |spent| {
+            let mut time = RemoteTime::new(None, 1_000, 3);
+            time.spend(ms(spent));
+            time.next()
+        };
+        assert_eq!((after(45), after(46)), (Some(ms(5)), None));
     }
 
     #[test]

@@ -1,32 +1,42 @@
 //! One model's sources, asked in order.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use kvasir_core::{
-    Clock, EndpointDirectory, InferenceRequest, ModelName, SideClient, TokenSource, TokenizeError,
+    Clock, EndpointDirectory, EngineKind, InferenceRequest, ModelName, RequestKind, SideClient, TokenSource,
+    TokenizeError,
 };
 use parking_lot::Mutex;
 
 use tokio::sync::Notify;
 
 use super::ModelTokens;
-use super::budget::{LOCAL_BUDGET, RemoteTime};
+use super::budget::RemoteTime;
+use super::link::{Backend, Link, LinkError, REFUSED};
 use super::local_slot::LocalSlot;
-use super::proof::{Record, Verdict};
-use super::second_chance::Suspicion;
-use super::status::{ModelStatus, SourceStatus};
+use super::proof::Verdict;
+use super::status::ModelStatus;
 use super::verify::Verification;
-use crate::local::{EncodedPrompt, SharedTokenizer};
-use crate::pool::{Lane, Pool, PoolError};
-use crate::remote::{Remote, RemoteError, RemoteSource};
+use crate::local::EncodedPrompt;
+use crate::pool::Pool;
+use crate::remote::{Remote, RemoteSource};
 
 /// How long after a tokenizer was loaded anew an engine's counts may still be about the one before: answers that run at
-/// that moment end later. The probes tell at once if the new one is wrong.
+/// that moment end later. The probes tell at once whether the new one is right.
 const SETTLING: Duration = Duration::from_secs(60);
+
+/// How long what was seen of a model's engines holds: a list of all of them is not made for every request.
+const ENGINES_LOOK: Duration = Duration::from_secs(1);
+
+/// What was seen of a model's engines.
+#[derive(Debug, Default)]
+struct Engines {
+    looked_at: Option<Instant>,
+    sglang: bool,
+}
 
 /// The chain of one model.
 pub struct ModelChain {
@@ -36,6 +46,7 @@ pub struct ModelChain {
     pub(super) client: Arc<dyn SideClient>,
     pub(super) directory: Arc<dyn EndpointDirectory>,
     clock: Arc<dyn Clock>,
+    engines: Mutex<Engines>,
     pub(super) verification: Verification,
     /// Whether the background task of the probes has begun.
     pub(super) watched: AtomicBool,
@@ -43,25 +54,6 @@ pub struct ModelChain {
     pub(super) turn: AtomicUsize,
     /// Wakes the background task: there is something to compare.
     pub(super) wake: Arc<Notify>,
-}
-
-#[derive(Debug)]
-pub struct Link {
-    pub(super) backend: Backend,
-    pub(super) record: Record,
-    pub(super) suspicion: Mutex<Suspicion>,
-    /// Which of the slot's tokenizers the record is about.
-    generation: AtomicU64,
-    /// Until when contradictions are laid to the tokenizer before it.
-    settles_at: Mutex<Option<Instant>>,
-    succeeded: AtomicU64,
-    failed: Mutex<BTreeMap<&'static str, u64>>,
-}
-
-#[derive(Debug)]
-pub enum Backend {
-    Local(Arc<LocalSlot>),
-    Remote(RemoteSource),
 }
 
 impl ModelChain {
@@ -105,6 +97,7 @@ impl ModelChain {
             client,
             directory,
             clock,
+            engines: Mutex::default(),
             verification: Verification::default(),
             watched: AtomicBool::new(false),
             turn: AtomicUsize::new(0),
@@ -128,7 +121,8 @@ impl ModelChain {
     }
 
     /// Asks the sources in order until one answers, the reason is the request's own, or time is up. A remote source that
-    /// refuses a request may be alone with that, so the next one is asked; two that refuse are believed.
+    /// refuses a request may be alone with that, so the next one is asked; two that refuse are believed. One that has no
+    /// call for it is passed over.
     pub async fn encode(
         &self,
         request: &InferenceRequest,
@@ -140,7 +134,9 @@ impl ModelChain {
         let mut last = TokenizeError::NoBackend;
         for link in self.links.iter().filter(|link| !link.record.is_demoted()) {
             let asked = match &link.backend {
-                Backend::Local(slot) => link.encode_local(slot, request, pool).await,
+                Backend::Local(slot) => {
+                    link.encode_local(slot, request, pool, self.serves_sglang(request.kind)).await
+                }
                 Backend::Remote(remote) => {
                     let began = self.clock.now();
                     let asked = link.encode_remotely(remote, request, pool, remote_time.next()).await;
@@ -160,6 +156,13 @@ impl ModelChain {
                     }
                     last = error;
                 }
+                Err(LinkError::Passed) => {
+                    link.count(&TokenizeError::NotTokenizable);
+                    // What another one said tells more.
+                    if last == TokenizeError::NoBackend {
+                        last = TokenizeError::NotTokenizable;
+                    }
+                }
                 Err(LinkError::Failed(error)) => {
                     link.count(&error);
                     if is_final(&error) {
@@ -178,6 +181,21 @@ impl ModelChain {
         RemoteTime::new(self.tokens.deadline, body_bytes, u32::try_from(sources).unwrap_or(u32::MAX))
     }
 
+    /// Whether SGLang may serve such a request. Its prompts are encoded like everybody's, its chats are not always.
+    fn serves_sglang(&self, kind: RequestKind) -> bool {
+        if kind == RequestKind::Completions {
+            return false;
+        }
+        let now = self.now();
+        let mut engines = self.engines.lock();
+        if engines.looked_at.is_none_or(|at| now >= at + ENGINES_LOOK) {
+            let endpoints = self.directory.endpoints_of(&self.name);
+            engines.sglang = endpoints.iter().any(|endpoint| endpoint.engine == EngineKind::Sglang);
+            engines.looked_at = Some(now);
+        }
+        engines.sglang
+    }
+
     /// What was learned about a tokenizer whose files have changed is forgotten.
     pub(super) fn notice_loads(&self) {
         let Some((link, slot)) = self.local() else { return };
@@ -188,7 +206,7 @@ impl ModelChain {
         if before == now || before == 0 {
             return;
         }
-        link.record.reset();
+        link.record.forget();
         self.verification.forget();
         *link.settles_at.lock() = Some(self.now() + SETTLING);
         self.wake.notify_one();
@@ -202,7 +220,7 @@ impl ModelChain {
     /// Notes whether a source's count agreed with the engine's.
     pub fn observe(&self, source: TokenSource, agrees: bool) {
         let Some(link) = self.links.iter().find(|link| link.source() == source) else { return };
-        if !agrees && link.settles_at.lock().is_some_and(|settles_at| self.now() < settles_at) {
+        if link.settles_at.lock().is_some_and(|settles_at| self.now() < settles_at) {
             return;
         }
         if link.record.note(agrees) == Verdict::Demoted {
@@ -240,16 +258,6 @@ impl fmt::Debug for ModelChain {
     }
 }
 
-/// What a request gets that two remote sources refused, or the engine itself.
-const REFUSED: TokenizeError = TokenizeError::Invalid("refused by the tokenizer");
-
-/// Why a link gave no ids.
-enum LinkError {
-    /// A remote source refused the request; what to say when nobody else answers.
-    Refused(TokenizeError),
-    Failed(TokenizeError),
-}
-
 /// Whether no other source could do better: the request is at fault, or there is no time to ask.
 fn is_final(error: &TokenizeError) -> bool {
     match error {
@@ -262,120 +270,5 @@ fn is_final(error: &TokenizeError) -> bool {
         | TokenizeError::Template(_)
         | TokenizeError::Tokenizer(_)
         | TokenizeError::Remote { .. } => false,
-    }
-}
-
-/// Encodes on a thread of the pool.
-pub async fn encode_in_pool(
-    pool: &Pool,
-    tokenizer: SharedTokenizer,
-    request: InferenceRequest,
-) -> Result<EncodedPrompt, TokenizeError> {
-    let lane = Lane::of(request.body.len());
-    match pool.run(lane, move || tokenizer.encode_prompt(&request)).await {
-        Ok(result) => result,
-        Err(PoolError::Full) => Err(TokenizeError::QueueFull),
-        Err(PoolError::Lost) => Err(TokenizeError::Tokenizer("the job was lost".to_owned())),
-    }
-}
-
-impl Link {
-    fn new(backend: Backend) -> Self {
-        let generation = match &backend {
-            Backend::Local(slot) => slot.generation(),
-            Backend::Remote(_) => 0,
-        };
-        Self {
-            backend,
-            record: Record::default(),
-            suspicion: Mutex::default(),
-            generation: AtomicU64::new(generation),
-            settles_at: Mutex::default(),
-            succeeded: AtomicU64::new(0),
-            failed: Mutex::default(),
-        }
-    }
-
-    pub(super) fn source(&self) -> TokenSource {
-        match &self.backend {
-            Backend::Local(_) => TokenSource::Local,
-            Backend::Remote(remote) => remote.source(),
-        }
-    }
-
-    async fn encode_local(
-        &self,
-        slot: &Arc<LocalSlot>,
-        request: &InferenceRequest,
-        pool: &Pool,
-    ) -> Result<EncodedPrompt, LinkError> {
-        let tokenizer = slot.get().map_err(LinkError::Failed)?;
-        let encoded = encode_in_pool(pool, tokenizer, request.clone());
-        match tokio::time::timeout(LOCAL_BUDGET, encoded).await {
-            Ok(encoded) => encoded.map_err(LinkError::Failed),
-            Err(_) => Err(LinkError::Failed(TokenizeError::Deadline)),
-        }
-    }
-
-    async fn encode_remotely(
-        &self,
-        remote: &RemoteSource,
-        request: &InferenceRequest,
-        pool: &Pool,
-        time: Option<Duration>,
-    ) -> Result<EncodedPrompt, LinkError> {
-        // Not final: a local tokenizer that follows has its own time.
-        let late = || TokenizeError::Remote {
-            source_name: self.source().as_str(),
-            reason: "not asked: earlier sources took all the time there is".to_owned(),
-        };
-        let time = time.ok_or_else(|| LinkError::Failed(late()))?;
-        match remote.encode(request, pool, time).await {
-            Ok(ids) => Ok(EncodedPrompt { ids, whole: true }),
-            Err(RemoteError::Failed(TokenizeError::Deadline)) => Err(LinkError::Failed(late())),
-            Err(RemoteError::Failed(error)) => Err(LinkError::Failed(error)),
-            // The engine is the one who will refuse it for good; a service may only know less.
-            Err(RemoteError::Refused { .. }) if self.source() == TokenSource::Engine => {
-                Err(LinkError::Refused(REFUSED))
-            }
-            Err(RemoteError::Refused { status }) => Err(LinkError::Refused(TokenizeError::Remote {
-                source_name: self.source().as_str(),
-                reason: format!("the request was refused with status {status}"),
-            })),
-        }
-    }
-
-    fn count(&self, error: &TokenizeError) {
-        *self.failed.lock().entry(error.label()).or_default() += 1;
-    }
-
-    fn status(&self) -> SourceStatus {
-        let (load, memory, problem) = match &self.backend {
-            Backend::Local(slot) => {
-                let (load, memory) = slot.status();
-                (Some(load), memory, slot.problem())
-            }
-            Backend::Remote(_) => Default::default(),
-        };
-        let open = match &self.backend {
-            Backend::Local(_) => matches!(load, Some(super::LoadState::Ready { .. })),
-            Backend::Remote(remote) => remote.is_open(),
-        };
-        let (agreements, contradictions) = self.record.counts();
-        SourceStatus {
-            source: self.source(),
-            proof: self.record.proof(),
-            demoted: self.record.is_demoted(),
-            open,
-            load,
-            problem,
-            succeeded: self.succeeded.load(Ordering::Relaxed),
-            failed: self.failed.lock().clone(),
-            agreements,
-            contradictions,
-            memory_bytes: memory.bytes,
-            memory_hits: memory.hits,
-            memory_misses: memory.misses,
-        }
     }
 }

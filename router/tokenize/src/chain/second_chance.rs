@@ -7,9 +7,10 @@
 
 use std::time::{Duration, Instant};
 
-use kvasir_core::{Endpoint, InferenceRequest, TokenizeError};
+use kvasir_core::{Endpoint, EngineKind, InferenceRequest, TokenizeError};
 
-use super::model::{Backend, Link, ModelChain, encode_in_pool};
+use super::link::{Backend, Link, encode_in_pool};
+use super::model::ModelChain;
 use super::proof::Proof;
 use crate::pool::Pool;
 use crate::probe;
@@ -86,6 +87,7 @@ impl ModelChain {
     pub(super) async fn reconsider(&self) {
         for link in self.links.iter().filter(|link| link.record.is_demoted()) {
             let (mut all, mut version) = (Proof::Unverified, None);
+            let generation = self.local().map(|(_, slot)| slot.generation());
             for endpoint in self.engines_of_this_look() {
                 let base = endpoint.address.url();
                 if let Ok(found) = probe::engine_version(&self.client, &base, endpoint.engine).await {
@@ -96,6 +98,10 @@ impl ModelChain {
                     (Proof::Unverified, proof) => proof,
                     (proof, _) => proof,
                 };
+            }
+            // Probes of a tokenizer that has just been replaced say nothing of the one that is there now.
+            if self.local().map(|(_, slot)| slot.generation()) != generation {
+                continue;
             }
             let trusted = link.suspicion.lock().weigh(version, all, self.now());
             if trusted {
@@ -110,17 +116,22 @@ impl ModelChain {
     }
 
     async fn probe(&self, link: &Link, endpoint: &Endpoint) -> Proof {
+        let for_sglang = endpoint.engine == EngineKind::Sglang;
         let ours = |request: InferenceRequest| async move {
             match &link.backend {
                 Backend::Local(slot) => {
-                    encode_in_pool(Pool::process(), slot.get()?, request).await.map(|prompt| prompt.ids)
+                    let encoded = encode_in_pool(Pool::process(), slot.get()?, request, for_sglang);
+                    encoded.await.map(|prompt| prompt.ids)
                 }
                 Backend::Remote(remote) => {
                     remote.encode(&request, Pool::process(), PATIENCE).await.map_err(TokenizeError::from)
                 }
             }
         };
-        let target = self.probe_target(endpoint, true);
+        // Without a tokenizer here both sides are asked within one moment, and an argument too many makes some refuse.
+        let local = self.local().and_then(|(_, slot)| slot.get().ok());
+        let dated = local.is_some_and(|tokenizer| tokenizer.prints_the_date());
+        let target = self.probe_target(endpoint, dated);
         let report = probe::run(&self.client, &target, ours).await;
         if report.answered() { report.proof() } else { Proof::Unverified }
     }

@@ -16,7 +16,7 @@ pub enum LoadState {
     Loading,
     /// In use.
     Ready {
-        /// `fastokens` or `tokenizers`.
+        /// `fastokens`, `words`, `tokenizers` or `sentencepiece`.
         encoder: &'static str,
         /// Why the fast encoder is not used, where it is not.
         fallback: Option<String>,

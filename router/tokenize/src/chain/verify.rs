@@ -10,7 +10,8 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::Notify;
 
-use super::model::{Backend, Link, ModelChain};
+use super::link::{self, Backend, Link};
+use super::model::ModelChain;
 use super::proof::{Proof, Verdict};
 use super::second_chance::SECOND_LOOK;
 use crate::local::SharedTokenizer;
@@ -162,6 +163,12 @@ impl ModelChain {
                 continue;
             }
             let report = self.compare(&endpoint, &tokenizer).await;
+            // The files may have changed meanwhile. What the former tokenizer gave says nothing about this one, which is
+            // compared next.
+            if !slot.get().is_ok_and(|now| Arc::ptr_eq(&now, &tokenizer)) {
+                self.wake.notify_one();
+                return;
+            }
             if report.answered() {
                 self.note(link, &version, &report);
             }
@@ -169,10 +176,11 @@ impl ModelChain {
     }
 
     async fn compare(&self, endpoint: &Endpoint, tokenizer: &SharedTokenizer) -> ProbeReport {
+        let for_sglang = endpoint.engine == EngineKind::Sglang;
         let ours = |request: InferenceRequest| {
             let tokenizer = Arc::clone(tokenizer);
             async move {
-                let encoded = super::model::encode_in_pool(Pool::process(), tokenizer, request).await;
+                let encoded = link::encode_in_pool(Pool::process(), tokenizer, request, for_sglang).await;
                 encoded.map(|prompt| prompt.ids)
             }
         };
@@ -198,14 +206,8 @@ impl ModelChain {
         if !self.verification.enter(version, report) && link.record.is_demoted() {
             link.record.reset();
         }
-        for _ in 0..report.equal() {
-            link.record.note(true);
-        }
-        let mut demoted = false;
-        for _ in report.differences() {
-            demoted |= link.record.note(false) == Verdict::Demoted;
-        }
         let (equal, different) = (report.equal(), report.differences().count());
+        let demoted = link.record.note_look(equal, different) == Verdict::Demoted;
         match report.differences().next() {
             None => {
                 tracing::info!(model = %self.name(), engine_version = version, equal, "tokens: the engine's probes agree");

@@ -5,104 +5,68 @@
 //! (`lstrip`, `rstrip`), is matched in the raw text (`normalized` false), and that no other token looks back over it
 //! (`single_word`) or reaches into it.
 
-use std::collections::HashMap;
-
-use smallvec::SmallVec;
-
+use super::marks::Marks;
 use super::outline::{AddedToken, Outline};
 use crate::template::is_space;
-
-/// Most bytes of an added token that is looked for; a tokenizer with a longer one is not cut.
-const LONGEST_TOKEN: usize = 255;
 
 /// Finds the boundaries of one tokenizer.
 #[derive(Debug)]
 pub struct Boundaries {
-    /// Every token that the encoder looks for in the raw text; whether a cut behind it is safe.
-    tokens: HashMap<Box<[u8]>, bool>,
-    /// Lengths of the tokens that begin with these two bytes, longest first.
-    lengths: HashMap<[u8; 2], SmallVec<[u8; 8]>>,
-    /// Whether some token begins with this byte.
-    first: Box<[bool; 256]>,
-    /// The same as a short list, where it is short enough for a fast search.
-    needles: Option<SmallVec<[u8; 3]>>,
+    /// The tokens that decide where a safe one is found; whether a cut behind it is safe.
+    tokens: Marks<bool>,
 }
 
 impl Boundaries {
     /// The boundaries of a tokenizer; `None` where no cut is safe.
-    pub fn of(outline: &Outline, configured: &[AddedToken]) -> Option<Self> {
-        if !outline.pieces_are_independent() || configured.iter().any(|token| token.single_word) {
+    pub fn of(outline: &Outline) -> Option<Self> {
+        if !outline.pieces_are_independent() {
             return None;
         }
-        let mut boundaries = Self {
-            tokens: HashMap::new(),
-            lengths: HashMap::new(),
-            first: Box::new([false; 256]),
-            needles: None,
-        };
-        for token in outline.added_tokens.iter().chain(configured).filter(|token| !token.normalized) {
-            boundaries.add(token)?;
-        }
-        if !boundaries.tokens.values().any(|safe| *safe) {
-            return None;
-        }
-        let needles: SmallVec<[u8; 3]> =
-            (0..=u8::MAX).filter(|byte| boundaries.first.get(usize::from(*byte)) == Some(&true)).collect();
-        boundaries.needles = (needles.len() <= 3).then_some(needles);
-        Some(boundaries)
-    }
-
-    fn add(&mut self, token: &AddedToken) -> Option<()> {
-        let bytes = token.content.as_bytes();
-        let length = u8::try_from(bytes.len()).ok().filter(|length| usize::from(*length) <= LONGEST_TOKEN)?;
-        let first = *bytes.first()?;
-        let touches_space = token.content.starts_with(is_space) || token.content.ends_with(is_space);
-        let safe = !token.lstrip && !token.rstrip && !touches_space;
-        self.tokens.insert(bytes.into(), safe);
-        if let Some(slot) = self.first.get_mut(usize::from(first)) {
-            *slot = true;
-        }
-        // A token of one byte may be followed by any byte.
-        let seconds = match bytes.get(1) {
-            Some(second) => *second..=*second,
-            None => 0..=u8::MAX,
-        };
-        for second in seconds {
-            let lengths = self.lengths.entry([first, second]).or_default();
-            if !lengths.contains(&length) {
-                lengths.push(length);
-                lengths.sort_unstable_by(|a, b| b.cmp(a));
-            }
-        }
-        Some(())
+        let raw: Vec<&AddedToken> = outline.added_tokens.iter().filter(|token| !token.normalized).collect();
+        let tokens = that_matter(&raw).into_iter().map(|token| (token.content.as_str(), is_safe(token)));
+        let tokens = Marks::of(tokens)?;
+        let some_is_safe = tokens.values().any(|safe| safe);
+        some_is_safe.then_some(Self { tokens })
     }
 
     /// The pieces of a text, each but the last ending with a safe token.
     pub fn pieces<'a>(&'a self, text: &'a str) -> Pieces<'a> {
-        Pieces { boundaries: self, text, start: 0, at: 0 }
+        Pieces { boundaries: self, text, start: 0 }
     }
+}
 
-    /// The next place at which a token may begin.
-    fn candidate(&self, bytes: &[u8]) -> Option<usize> {
-        match self.needles.as_deref() {
-            Some([a]) => memchr::memchr(*a, bytes),
-            Some([a, b]) => memchr::memchr2(*a, *b, bytes),
-            Some([a, b, c]) => memchr::memchr3(*a, *b, *c, bytes),
-            _ => bytes.iter().position(|byte| self.first.get(usize::from(*byte)) == Some(&true)),
+/// Whether a cut behind a token is safe.
+fn is_safe(token: &AddedToken) -> bool {
+    let touches_space = token.content.starts_with(is_space) || token.content.ends_with(is_space);
+    !token.lstrip && !token.rstrip && !touches_space
+}
+
+/// The tokens that have a say in where a safe one is found: the safe ones, and each that holds a byte with which one of
+/// these tokens begins, until there are no more. Runs of white space, of which some tokenizers have dozens, mostly have
+/// none, and without them a fast search finds the next place to look at.
+///
+/// Leaving the others out changes nothing. Where the search with all tokens finds one of the others, no kept token
+/// begins at any of its bytes, so going on behind it or right after its first byte comes to the same next kept token.
+/// Where it finds a kept one, no kept one begins further left, and the longest of all tokens that begin there is the
+/// longest of the kept ones.
+fn that_matter<'a>(tokens: &[&'a AddedToken]) -> Vec<&'a AddedToken> {
+    let mut starts = [false; 256];
+    let mut kept = vec![false; tokens.len()];
+    loop {
+        let mut grew = false;
+        for (token, kept) in tokens.iter().zip(&mut kept) {
+            let bytes = token.content.as_bytes();
+            let meets = bytes.iter().any(|byte| starts.get(usize::from(*byte)) == Some(&true));
+            if !*kept && (is_safe(token) || meets) {
+                (*kept, grew) = (true, true);
+                if let Some(start) = bytes.first().and_then(|first| starts.get_mut(usize::from(*first))) {
+                    *start = true;
+                }
+            }
         }
-    }
-
-    /// The longest token at the start of the bytes: its length, and whether a cut behind it is safe.
-    fn token_at(&self, bytes: &[u8]) -> Option<(usize, bool)> {
-        let key = match bytes {
-            [first, second, ..] => [*first, *second],
-            [first] => [*first, 0],
-            [] => return None,
-        };
-        self.lengths.get(&key)?.iter().find_map(|length| {
-            let token = bytes.get(..usize::from(*length))?;
-            self.tokens.get(token).map(|safe| (token.len(), *safe))
-        })
+        if !grew {
+            return tokens.iter().zip(kept).filter(|(_, kept)| *kept).map(|(token, _)| *token).collect();
+        }
     }
 }
 
@@ -112,7 +76,6 @@ pub struct Pieces<'a> {
     boundaries: &'a Boundaries,
     text: &'a str,
     start: usize,
-    at: usize,
 }
 
 impl<'a> Iterator for Pieces<'a> {
@@ -120,29 +83,25 @@ impl<'a> Iterator for Pieces<'a> {
 
     fn next(&mut self) -> Option<&'a str> {
         let bytes = self.text.as_bytes();
-        while let Some(offset) = bytes.get(self.at..).and_then(|rest| self.boundaries.candidate(rest)) {
-            self.at += offset;
-            let found = bytes.get(self.at..).and_then(|rest| self.boundaries.token_at(rest));
-            let Some((length, safe)) = found else {
-                self.at += 1;
-                continue;
-            };
-            self.at += length;
-            if safe && self.at < bytes.len() {
-                let piece = self.text.get(self.start..self.at);
-                self.start = self.at;
+        let mut at = self.start;
+        while let Some((token, safe)) = self.boundaries.tokens.next(bytes, at) {
+            at = token.end;
+            if safe && at < bytes.len() {
+                let piece = self.text.get(self.start..at);
+                self.start = at;
                 return piece;
             }
         }
         let rest = self.text.get(self.start..).filter(|rest| !rest.is_empty());
         self.start = self.text.len();
-        self.at = self.text.len();
         rest
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn token(content: &str) -> AddedToken {
@@ -158,7 +117,7 @@ mod tests {
 
     fn cut(tokens: Vec<AddedToken>, text: &str) -> Vec<String> {
         let outline = Outline { added_tokens: tokens, ..Outline::default() };
-        let boundaries = Boundaries::of(&outline, &[]).unwrap();
+        let boundaries = Boundaries::of(&outline).unwrap();
         boundaries.pieces(text).map(str::to_owned).collect()
     }
 
@@ -184,10 +143,71 @@ mod tests {
     fn no_cut_is_safe_where_a_token_looks_back() {
         let single = AddedToken { single_word: true, ..token("word") };
         let outline = |tokens| Outline { added_tokens: tokens, ..Outline::default() };
-        assert!(Boundaries::of(&outline(vec![token("<a>"), single]), &[]).is_none());
+        assert!(Boundaries::of(&outline(vec![token("<a>"), single])).is_none());
         let normalized = AddedToken { normalized: true, ..token("<n>") };
-        assert!(Boundaries::of(&outline(vec![normalized]), &[]).is_none());
-        assert!(Boundaries::of(&outline(vec![token("<a>"), token(&"x".repeat(300))]), &[]).is_none());
+        assert!(Boundaries::of(&outline(vec![normalized])).is_none());
+        assert!(Boundaries::of(&outline(vec![token("<a>"), token(&"x".repeat(300))])).is_none());
+    }
+
+    /// By hand: the ends of safe tokens, the search knowing all tokens.
+    fn cut_by_all(tokens: &[AddedToken], text: &str) -> Vec<String> {
+        let (mut pieces, mut start, mut at) = (Vec::new(), 0, 0);
+        while at < text.len() {
+            let begin_here =
+                tokens.iter().filter(|token| text.as_bytes()[at..].starts_with(token.content.as_bytes()));
+            let Some(token) = begin_here.max_by_key(|token| token.content.len()) else {
+                at += 1;
+                continue;
+            };
+            at += token.content.len();
+            if is_safe(token) && at < text.len() {
+                pieces.push(text[start..at].to_owned());
+                start = at;
+            }
+        }
+        pieces.extend(Some(text[start..].to_owned()).filter(|rest| !rest.is_empty()));
+        pieces
+    }
+
+    #[test]
+    fn tokens_without_a_say_are_left_out() {
+        let spaces = ["\n", "\n\n", "\t", "\u{2581}\u{2581}"].map(token);
+        let tokens: Vec<AddedToken> =
+            ["<a>", "[x]", "</a>"].map(token).into_iter().chain(spaces.clone()).collect();
+        let kept = |tokens: &[AddedToken]| {
+            let all: Vec<&AddedToken> = tokens.iter().collect();
+            that_matter(&all).into_iter().map(|token| token.content.clone()).collect::<Vec<_>>()
+        };
+        // The last one does not touch white space: it is safe like the first three.
+        assert_eq!(kept(&tokens), ["<a>", "[x]", "</a>", "\u{2581}\u{2581}"]);
+        assert!(kept(&spaces[..3]).is_empty());
+        // One that holds the first byte of a safe one may hide it, and one that holds its own first byte may hide that.
+        let hidden = [token("a"), token("\na"), token("\t\n"), token("\r")];
+        assert_eq!(kept(&hidden), ["a", "\na", "\t\n"]);
+        assert_eq!(cut(hidden.to_vec(), "a\na\t\na"), ["a", "\na\t\na"]);
+    }
+
+    proptest! {
+        #[test]
+        fn leaving_tokens_out_changes_no_cut(
+            contents in prop::collection::btree_set("[<>a \n\u{2581}]{1,3}", 1..8),
+            greedy in prop::collection::vec(any::<bool>(), 8),
+            text in "[<>a \n\u{2581}b]{0,40}",
+        ) {
+            let tokens: Vec<AddedToken> = contents
+                .iter()
+                .zip(greedy)
+                .map(|(content, greedy)| AddedToken { rstrip: greedy && content.len() % 2 == 0, ..token(content) })
+                .collect();
+            let outline = Outline { added_tokens: tokens.clone(), ..Outline::default() };
+            if let Some(boundaries) = Boundaries::of(&outline) {
+                let pieces: Vec<&str> = boundaries.pieces(&text).collect();
+                prop_assert_eq!(pieces.concat(), &*text);
+                prop_assert_eq!(pieces, cut_by_all(&tokens, &text));
+            } else {
+                prop_assert!(!tokens.iter().any(is_safe));
+            }
+        }
     }
 
     #[test]

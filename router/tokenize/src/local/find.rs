@@ -4,6 +4,26 @@ use std::path::{Path, PathBuf};
 
 use crate::request::MistralVersion;
 
+/// Versions of Mistral's rules in the names of its models.
+const VERSIONS: [&str; 7] = ["1", "2", "3", "7", "11", "13", "15"];
+
+/// Files of Mistral's own tokenizers, by the names that engines look for.
+pub const MISTRAL_FILES: [&str; 13] = [
+    "tekken.json",
+    "tokenizer.model.v1",
+    "tokenizer.model.v2",
+    "tokenizer.model.v3",
+    "tokenizer.model.v3m1",
+    "tokenizer.model.v7",
+    "tokenizer.model.v7m1",
+    "tokenizer.model.v11",
+    "tokenizer.model.v11m1",
+    "tokenizer.model.v13",
+    "tokenizer.model.v13m1",
+    "tokenizer.model.v15",
+    "tokenizer.model.v15m1",
+];
+
 /// A tokenizer's file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Found {
@@ -79,7 +99,7 @@ fn version(name: &str) -> Option<&str> {
             // The version of its pictures is behind that of its texts.
             let version = version.strip_suffix("m1").unwrap_or(version);
             let number = version.strip_prefix('v')?;
-            ["1", "2", "3", "7", "11", "13", "15"].contains(&number).then_some(version)
+            VERSIONS.contains(&number).then_some(version)
         }
     }
 }
@@ -102,6 +122,17 @@ mod tests {
             Found::Model(path) => format!("model {}", name(path)),
             Found::Ranks(path) => format!("ranks {}", name(path)),
         })
+    }
+
+    #[test]
+    fn every_name_of_mistral_s_is_taken() {
+        for file in MISTRAL_FILES {
+            let taken = found(&[file], false).unwrap_or_default();
+            assert!(taken.starts_with("tekken ") || taken.starts_with("mistral "), "{file}: {taken}");
+        }
+        for number in VERSIONS {
+            assert!(MISTRAL_FILES.contains(&&*format!("tokenizer.model.v{number}")), "{number}");
+        }
     }
 
     #[test]

@@ -1,22 +1,35 @@
 //! Loading a model's directory.
 
+mod class;
+mod complete;
+mod models;
+mod rebuild;
+mod settings;
+
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde_json::Value;
 
 use super::boundary::Boundaries;
 use super::encoder::{Encoder, EncoderChoice};
 use super::find::{Found, find};
-use super::outline::{self, AddedToken, Outline};
-use super::sentencepiece::{self, LlamaConfig, Model};
+use super::outline::{AddedToken, Outline};
+use super::sentencepiece::{self, Model};
 use super::tiktoken::{self, Family, FamilyFiles};
+use super::words::Words;
 use super::{Affixes, ChatRules, LocalTokenizer, TextRules, mistral, self_check};
 use crate::memory::PrefixMemory;
 use crate::template::{
     ChatTemplates, SpecialTokens, TemplateError, TemplateSource, TemplateSourceError, WallClock,
     system_wall_clock,
 };
+
+pub use class::writes_chats;
+use complete::Complete;
+pub use rebuild::Rebuilt;
+pub use settings::Settings;
 
 /// Room for the ids of earlier turns of one tokenizer: about 8 million tokens, 400 conversations of 20,000.
 const MEMORY_BYTES: usize = 32 << 20;
@@ -107,83 +120,111 @@ pub fn load(
         return Err(LoadError::MissingDirectory(directory.to_owned()));
     }
     let missing = || LoadError::MissingTokenizer(directory.to_owned());
-    let (path, kind) = match find(directory, chat_template.is_some()).ok_or_else(missing)? {
-        Found::Tekken(path) => return mistral::load_tekken(&path, &options),
-        Found::Mistral(path, version) => return mistral::load_model(&path, version, &options),
-        Found::Json(path) => (path, Kind::Json),
-        Found::Model(path) => (path, Kind::Model),
-        Found::Ranks(path) => (path, Kind::Ranks),
+    let found = find(directory, chat_template.is_some()).ok_or_else(missing)?;
+    let settings = match &found {
+        Found::Tekken(path) => return mistral::load_tekken(path, &options),
+        Found::Mistral(path, version) => return mistral::load_model(path, *version, &options),
+        Found::Json(_) | Found::Model(_) | Found::Ranks(_) => Settings::read(directory)?,
     };
-    let config = read_optional(&directory.join("tokenizer_config.json"))?;
-    let map = read_optional(&directory.join("special_tokens_map.json"))?;
+    let (path, kind) = match &found {
+        Found::Json(path) => (path, Kind::Json(Complete::of(path, &settings)?)),
+        Found::Model(path) => (path, Kind::Model),
+        Found::Ranks(path) | Found::Tekken(path) | Found::Mistral(path, _) => (path, Kind::Ranks),
+    };
     // The template first: it is quick, and its faults are the user's to mend.
-    let source = TemplateSource::find(directory, &config, chat_template)?;
-    let special = SpecialTokens::from_config(&config, &map);
+    let source = TemplateSource::find(directory, &settings.config, chat_template)?;
+    let special = settings
+        .special(&[], kind.defaults())
+        .map_err(|reason| unsupported(path, &reason, "mend the file beside it"))?;
+    let special = SpecialTokens::of(special.names());
     let clock = options.wall_clock.clone();
     let templates = ChatTemplates::compile(&source, special, clock).map_err(|error| LoadError::Template {
         path: chat_template.unwrap_or(directory).to_owned(),
         error,
     })?;
     let chat = ChatRules::Templates(Box::new(templates));
-    let file = read(&path)?;
-    match kind {
-        Kind::Json => assemble(&path, file, &config, chat, &options),
-        Kind::Model => match Model::parse(&file) {
-            Ok(model) => load_llama(&path, &model, &config, &map, chat, &options),
-            // Some files of this name are tiktoken's.
-            Err(_) if tiktoken::read_ranks(&file).is_ok() => {
-                load_ranks(&path, &file, &config, chat, &options)
-            }
-            Err(reason) => Err(LoadError::Damaged { path, reason }),
-        },
-        Kind::Ranks => load_ranks(&path, &file, &config, chat, &options),
-    }
+    let tokenizer = kind.load(path, &settings, chat, &options)?;
+    let texts = TextRules { writes_chats: writes_chats(&settings.model).is_some(), ..tokenizer.texts };
+    Ok(LocalTokenizer { texts, ..tokenizer })
 }
 
 /// A tokenizer whose chats are rendered by a template.
-#[derive(Clone, Copy)]
-enum Kind {
-    Json,
+#[derive(Debug)]
+enum Kind<'a> {
+    Json(Complete<'a>),
     Model,
     Ranks,
+}
+
+impl Kind<'_> {
+    /// The tokens that the tokenizer's class names itself.
+    fn defaults(&self) -> &'static [settings::Default] {
+        match self {
+            Self::Json(complete) => complete.defaults(),
+            Self::Model => Rebuilt::Llama.defaults(),
+            Self::Ranks => &[],
+        }
+    }
+
+    fn load(
+        &self,
+        path: &Path,
+        settings: &Settings,
+        chat: ChatRules,
+        options: &LoadOptions,
+    ) -> Result<LocalTokenizer, LoadError> {
+        let file = read(path)?;
+        match self {
+            Self::Json(complete) => assemble(path, complete.text(file)?, chat, options),
+            Self::Model => match Model::parse(&file) {
+                Ok(model) => load_llama(path, &model, settings, chat, options),
+                // Some files of this name are tiktoken's.
+                Err(_) if tiktoken::read_ranks(&file).is_ok() => {
+                    load_ranks(path, &file, settings, chat, options)
+                }
+                Err(reason) => Err(LoadError::Damaged { path: path.to_owned(), reason }),
+            },
+            Self::Ranks => load_ranks(path, &file, settings, chat, options),
+        }
+    }
 }
 
 /// Loads a SentencePiece model the way transformers does.
 fn load_llama(
     path: &Path,
     model: &Model,
-    config: &Value,
-    map: &Value,
+    settings: &Settings,
     chat: ChatRules,
     options: &LoadOptions,
 ) -> Result<LocalTokenizer, LoadError> {
-    let added = read_optional(&path.with_file_name("added_tokens.json"))?;
-    let own = read_optional(&path.with_file_name("config.json"))?;
-    let files = LlamaConfig { config, map, added: &added, model: &own };
-    let text = sentencepiece::tokenizer_json(model, &files).map_err(|reason| {
+    let text = sentencepiece::tokenizer_json(model, settings).map_err(|reason| {
         let fix = "write a tokenizer.json beside it, which save_pretrained of transformers does (for a model of \
                    Mistral's own rules name the file tokenizer.model.v1)";
         unsupported(path, &reason, fix)
     })?;
-    assemble(path, text, &Value::Null, chat, options)
+    assemble(path, text, chat, options)
 }
 
 /// Loads a rank file of tiktoken.
 fn load_ranks(
     path: &Path,
     file: &[u8],
-    config: &Value,
+    settings: &Settings,
     chat: ChatRules,
     options: &LoadOptions,
 ) -> Result<LocalTokenizer, LoadError> {
-    let own = read_optional(&path.with_file_name("config.json"))?;
     let fix = "leave the directory out and the engine is asked";
-    let family = Family::of(&FamilyFiles { ranks: path, config, model: &own })
+    let family = Family::of(&FamilyFiles { ranks: path, config: &settings.config, model: &settings.model })
         .map_err(|reason| unsupported(path, &reason, fix))?;
     let text = tiktoken::tokenizer_json(file, &family)
         .map_err(|reason| LoadError::Damaged { path: path.to_owned(), reason })?;
-    let tokenizer = assemble(path, text, &Value::Null, chat, options)?;
-    let texts = TextRules { composes: family.composes, limits: family.limits, tools: family.tools };
+    let tokenizer = assemble(path, text, chat, options)?;
+    let texts = TextRules {
+        composes: family.composes,
+        limits: family.limits,
+        tools: family.tools,
+        ..TextRules::default()
+    };
     Ok(LocalTokenizer { texts, ..tokenizer })
 }
 
@@ -196,24 +237,20 @@ pub fn unsupported(path: &Path, reason: &str, fix: &str) -> LoadError {
 pub fn assemble(
     path: &Path,
     text: Vec<u8>,
-    config: &Value,
     chat: ChatRules,
     options: &LoadOptions,
 ) -> Result<LocalTokenizer, LoadError> {
     let damaged = |reason: String| LoadError::Damaged { path: path.to_owned(), reason };
     let outline: Outline = serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
-    let configured = outline::configured_tokens(config, &outline.added_tokens);
-    let reference = load_reference(&text, &configured).map_err(&damaged)?;
+    let reference = load_reference(&text).map_err(&damaged)?;
     let vocab_size = reference.get_vocab_size(true);
-    let reference = Encoder::Reference(Box::new(reference));
-    let tokens: Vec<AddedToken> = outline.added_tokens.iter().chain(&configured).cloned().collect();
     let (encoder, fallback) = match options.encoder {
-        EncoderChoice::Reference => (reference, None),
-        EncoderChoice::Auto => choose(text, &tokens, &configured, reference),
+        EncoderChoice::Reference => (Encoder::Reference(Arc::new(reference)), None),
+        EncoderChoice::Auto => choose(text, &outline, reference),
     };
     let tokenizer = LocalTokenizer {
         affixes: Affixes::of(&encoder),
-        boundaries: Boundaries::of(&outline, &configured),
+        boundaries: Boundaries::of(&outline),
         memory: PrefixMemory::new(options.memory_bytes),
         encoder,
         fallback,
@@ -248,32 +285,25 @@ fn read_optional(path: &Path) -> Result<Value, LoadError> {
         .map_err(|error| LoadError::Damaged { path: path.to_owned(), reason: error.to_string() })
 }
 
-fn load_reference(text: &[u8], configured: &[AddedToken]) -> Result<tokenizers::Tokenizer, String> {
+fn load_reference(text: &[u8]) -> Result<tokenizers::Tokenizer, String> {
     let mut reference = tokenizers::Tokenizer::from_bytes(text).map_err(|error| error.to_string())?;
     // Cutting and filling belong to batches for training; engines switch both off.
     reference.with_truncation(None).map_err(|error| error.to_string())?;
     reference.with_padding(None);
-    for token in configured {
-        let added = tokenizers::AddedToken::from(token.content.clone(), token.special)
-            .single_word(token.single_word)
-            .lstrip(token.lstrip)
-            .rstrip(token.rstrip)
-            .normalized(token.normalized);
-        let outcome =
-            if token.special { reference.add_special_tokens([added]) } else { reference.add_tokens([added]) };
-        outcome.map_err(|error| error.to_string())?;
-    }
     Ok(reference)
 }
 
-/// The fast encoder where it can be trusted, else the reference and the reason.
-fn choose(
-    text: Vec<u8>,
-    tokens: &[AddedToken],
-    configured: &[AddedToken],
-    reference: Encoder,
-) -> (Encoder, Option<String>) {
-    match load_fast(text, tokens, configured).and_then(|fast| {
+/// A fast encoder where one can be trusted, else the reference and the reason.
+fn choose(text: Vec<u8>, outline: &Outline, reference: tokenizers::Tokenizer) -> (Encoder, Option<String>) {
+    let tokens = &outline.added_tokens;
+    let reference = Arc::new(reference);
+    let words = Words::of(&text, outline, tokens, |content| reference.token_to_id(content)).ok();
+    let words = words.map(|words| Encoder::Words(Box::new(words), Arc::clone(&reference)));
+    let reference = Encoder::Reference(reference);
+    if let Some(words) = words.filter(|words| self_check::compare(words, &reference, tokens).is_ok()) {
+        return (words, None);
+    }
+    match load_fast(text, tokens).and_then(|fast| {
         self_check::compare(&fast, &reference, tokens)?;
         Ok(fast)
     }) {
@@ -282,7 +312,7 @@ fn choose(
     }
 }
 
-fn load_fast(text: Vec<u8>, tokens: &[AddedToken], configured: &[AddedToken]) -> Result<Encoder, String> {
+fn load_fast(text: Vec<u8>, tokens: &[AddedToken]) -> Result<Encoder, String> {
     // Its matching takes no notice of this rule.
     if tokens.iter().any(|token| token.single_word) {
         return Err("an added token matches whole words only".to_owned());
@@ -292,18 +322,6 @@ fn load_fast(text: Vec<u8>, tokens: &[AddedToken], configured: &[AddedToken]) ->
     let mut fast = fastokens::Tokenizer::from_json(json).map_err(|error| error.to_string())?;
     fast.set_truncation(None);
     fast.set_padding(None);
-    let added: Vec<fastokens::NewToken> = configured
-        .iter()
-        .map(|token| fastokens::NewToken {
-            content: token.content.clone(),
-            single_word: token.single_word,
-            lstrip: token.lstrip,
-            rstrip: token.rstrip,
-            normalized: token.normalized,
-            special: token.special,
-        })
-        .collect();
-    fast.add_tokens(&added).map_err(|error| error.to_string())?;
     Ok(Encoder::Fast(Box::new(fast)))
 }
 

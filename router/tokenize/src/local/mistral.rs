@@ -3,8 +3,6 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use serde_json::Value;
-
 use super::encoder::Encoder;
 use super::load::{LoadError, LoadOptions, assemble, read, unsupported};
 use super::sentencepiece::{Model, PieceKind, SentencePiece};
@@ -19,7 +17,7 @@ pub fn load_tekken(path: &Path, options: &LoadOptions) -> Result<LocalTokenizer,
     let Tekken { tokenizer, version, controls, vocab_size } = Tekken::parse(&read(path)?).map_err(damaged)?;
     let begin = *controls.get("<s>").ok_or_else(|| damaged("no control token <s>".to_owned()))?;
     let rules = ChatRules::Mistral(MistralRules { version, controls });
-    let tokenizer = assemble(path, tokenizer, &Value::Null, rules, options)?;
+    let tokenizer = assemble(path, tokenizer, rules, options)?;
     let affixes = Some(Affixes { before: vec![begin], after: Vec::new() });
     Ok(LocalTokenizer { affixes, vocab_size, ..tokenizer })
 }

@@ -5,24 +5,56 @@ use serde_json::Value;
 
 /// An added token with its matching rules.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(from = "Entry")]
 pub struct AddedToken {
     /// Its text.
     pub content: String,
     /// Matches whole words only.
-    #[serde(default)]
     pub single_word: bool,
     /// Swallows white space before it.
-    #[serde(default)]
     pub lstrip: bool,
     /// Swallows white space after it.
-    #[serde(default)]
     pub rstrip: bool,
     /// Is looked for in the normalised text.
-    #[serde(default)]
     pub normalized: bool,
     /// Is a control token.
-    #[serde(default)]
     pub special: bool,
+}
+
+/// An added token as files have it.
+#[derive(Deserialize)]
+struct Entry {
+    content: String,
+    #[serde(default)]
+    single_word: bool,
+    #[serde(default)]
+    lstrip: bool,
+    #[serde(default)]
+    rstrip: bool,
+    normalized: Option<bool>,
+    #[serde(default)]
+    special: bool,
+}
+
+impl From<Entry> for AddedToken {
+    fn from(entry: Entry) -> Self {
+        let Entry { content, single_word, lstrip, rstrip, normalized, special } = entry;
+        Self { content, single_word, lstrip, rstrip, normalized: normalized.unwrap_or(!special), special }
+    }
+}
+
+impl AddedToken {
+    /// A token of which nothing but the text is said.
+    pub fn plain(content: &str, special: bool) -> Self {
+        Self {
+            content: content.to_owned(),
+            single_word: false,
+            lstrip: false,
+            rstrip: false,
+            normalized: !special,
+            special,
+        }
+    }
 }
 
 /// What is read of `tokenizer.json`; the vocabulary is skipped.
@@ -31,6 +63,9 @@ pub struct Outline {
     /// Added tokens.
     #[serde(default)]
     pub added_tokens: Vec<AddedToken>,
+    /// The normaliser's settings.
+    #[serde(default)]
+    pub normalizer: Value,
     /// The pre-tokenizer's settings.
     #[serde(default)]
     pub pre_tokenizer: Value,
@@ -75,44 +110,6 @@ fn works_on_pieces(pre_tokenizer: &Value) -> bool {
     }
 }
 
-/// The added tokens that only `tokenizer_config.json` knows, in the order transformers adds them: those of
-/// `added_tokens_decoder` by id, then the named special tokens.
-pub fn configured_tokens(config: &Value, known: &[AddedToken]) -> Vec<AddedToken> {
-    let mut listed: Vec<(u64, AddedToken)> = config
-        .get("added_tokens_decoder")
-        .and_then(Value::as_object)
-        .into_iter()
-        .flatten()
-        .filter_map(|(id, token)| {
-            Some((id.parse().ok()?, serde_json::from_value::<AddedToken>(token.clone()).ok()?))
-        })
-        .collect();
-    listed.sort_by_key(|(id, _)| *id);
-    let named = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
-    let named = named.iter().filter_map(|name| config.get(name)).filter_map(|value| match value {
-        Value::String(content) => Some(AddedToken {
-            content: content.clone(),
-            single_word: false,
-            lstrip: false,
-            rstrip: false,
-            normalized: false,
-            special: true,
-        }),
-        Value::Object(_) => serde_json::from_value(value.clone())
-            .ok()
-            .map(|token: AddedToken| AddedToken { special: true, ..token }),
-        _ => None,
-    });
-    let mut missing: Vec<AddedToken> = Vec::new();
-    for token in listed.into_iter().map(|(_, token)| token).chain(named) {
-        let seen = |list: &[AddedToken]| list.iter().any(|other| other.content == token.content);
-        if !token.content.is_empty() && !seen(known) && !seen(&missing) {
-            missing.push(token);
-        }
-    }
-    missing
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,14 +137,11 @@ mod tests {
     }
 
     #[test]
-    fn tokens_of_the_config_are_added_in_order() {
-        let config = serde_json::json!({
-            "added_tokens_decoder": {"12": {"content": "b"}, "3": {"content": "a"}, "4": {"content": "known"}},
-            "bos_token": "<s>", "eos_token": {"content": "a", "lstrip": true}, "pad_token": null,
-        });
-        let known = [serde_json::from_value::<AddedToken>(serde_json::json!({"content": "known"})).unwrap()];
-        let found = configured_tokens(&config, &known);
-        let contents: Vec<_> = found.iter().map(|token| (&*token.content, token.special)).collect();
-        assert_eq!(contents, [("a", false), ("b", false), ("<s>", true)]);
+    fn a_token_that_says_nothing_is_found_as_transformers_does() {
+        let token = |json: &str| serde_json::from_str::<AddedToken>(json).unwrap();
+        assert!(token(r#"{"content":"a"}"#).normalized);
+        assert!(!token(r#"{"content":"a","special":true}"#).normalized);
+        assert!(token(r#"{"content":"a","special":true,"normalized":true}"#).normalized);
+        assert_eq!(token(r#"{"content":"a","special":true}"#), AddedToken::plain("a", true));
     }
 }

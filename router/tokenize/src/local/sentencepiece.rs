@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use wire::{Fields, Value};
 
 pub use encoder::SentencePiece;
-pub use llama::{LlamaConfig, tokenizer_json};
+pub use llama::{prepend, tokenizer_json};
 
 /// What stands for a space in pieces.
 const SPACE: char = '\u{2581}';

@@ -18,12 +18,14 @@ pub struct TextRules {
     pub limits: Option<(usize, usize)>,
     /// What becomes of tools.
     pub tools: ToolOrder,
+    /// Whether the engine writes chats by code of its own, whatever the template says.
+    pub writes_chats: bool,
 }
 
 impl TextRules {
     /// Whether nothing happens.
     pub fn is_none(&self) -> bool {
-        !self.composes && self.limits.is_none() && self.tools == ToolOrder::AsGiven
+        !self.composes && self.limits.is_none() && self.tools == ToolOrder::AsGiven && !self.writes_chats
     }
 
     /// The text that is encoded.
@@ -43,8 +45,11 @@ impl TextRules {
     /// A conversation as the template gets it.
     ///
     /// # Errors
-    /// [`TokenizeError::Inexact`] where it depends on the revision of the model's code.
+    /// [`TokenizeError::Inexact`] where it depends on the revision of the model's code, or on the engine's.
     pub fn arrange(&self, call: ChatCall) -> Result<ChatCall, TokenizeError> {
+        if self.writes_chats {
+            return Err(TokenizeError::Inexact("chats that the engine writes by code of its own"));
+        }
         match self.tools {
             ToolOrder::AsGiven => Ok(call),
             ToolOrder::Sorted => Ok(call.with_sorted_tools()),

@@ -5,7 +5,8 @@ use kvasir_core::{EngineKind, InferenceRequest, RequestKind, TokenizeError};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::request::PromptInput;
+use super::RemoteError;
+use crate::request::{ChatShape, MAX_TEXT_BYTES, MEDIA, PromptInput, TOO_LONG};
 
 /// The fields of a chat request that decide its ids.
 #[derive(Deserialize)]
@@ -14,6 +15,8 @@ struct ChatFields<'a> {
     messages: Option<&'a RawValue>,
     #[serde(borrow)]
     tools: Option<&'a RawValue>,
+    #[serde(borrow)]
+    tool_choice: Option<&'a RawValue>,
     #[serde(borrow)]
     chat_template: Option<&'a RawValue>,
     #[serde(borrow)]
@@ -31,25 +34,44 @@ struct ChatFields<'a> {
     #[serde(borrow)]
     truncate_prompt_tokens: Option<&'a RawValue>,
     #[serde(borrow)]
+    prompt_embeds: Option<&'a RawValue>,
+    #[serde(borrow)]
+    input_ids: Option<&'a RawValue>,
+    #[serde(borrow)]
+    kv_transfer_params: Option<&'a RawValue>,
+    #[serde(borrow)]
     mm_processor_kwargs: Option<&'a RawValue>,
+}
+
+/// The field of a transfer's parameters that stands in for the messages.
+#[derive(Deserialize)]
+struct Transfer<'a> {
+    #[serde(borrow)]
+    prompt_token_ids: Option<&'a RawValue>,
+}
+
+/// Whether `/tokenize` takes a kind of request at all.
+pub fn speaks(kind: RequestKind) -> bool {
+    matches!(kind, RequestKind::Completions | RequestKind::Chat)
 }
 
 /// Builds the body for an engine of a kind.
 ///
 /// # Errors
-/// What cannot be asked for exactly.
-pub fn build(dialect: EngineKind, request: &InferenceRequest) -> Result<Bytes, TokenizeError> {
+/// What cannot be asked for, or not exactly.
+pub fn build(dialect: EngineKind, request: &InferenceRequest) -> Result<Bytes, RemoteError> {
     match request.kind {
         RequestKind::Completions => completion(dialect, request),
-        RequestKind::Chat => chat(dialect, request),
-        _ => Err(TokenizeError::NotTokenizable),
+        RequestKind::Chat => chat(dialect, request).map_err(RemoteError::Failed),
+        _ => Err(RemoteError::Unasked),
     }
 }
 
-fn completion(dialect: EngineKind, request: &InferenceRequest) -> Result<Bytes, TokenizeError> {
+fn completion(dialect: EngineKind, request: &InferenceRequest) -> Result<Bytes, RemoteError> {
     let PromptInput::Text { text, add_special_tokens } = PromptInput::read(request.kind, &request.body)?
     else {
-        return Err(TokenizeError::NotTokenizable);
+        // Ids: a local tokenizer passes them through.
+        return Err(RemoteError::Unasked);
     };
     let mut body = Splice::new(request);
     body.field("prompt", &quoted(&text));
@@ -64,15 +86,22 @@ fn chat(dialect: EngineKind, request: &InferenceRequest) -> Result<Bytes, Tokeni
     let fields: ChatFields<'_> = serde_json::from_slice(&request.body)
         .map_err(|_| TokenizeError::Invalid("the body is not understood"))?;
     let messages = fields.messages.ok_or(TokenizeError::Invalid("no messages"))?.get();
-    if fields.chat_template.is_some() {
-        return Err(TokenizeError::Invalid("a chat template of its own"));
+    if dialect == EngineKind::Sglang && fields.chat_template.is_some() {
+        return Err(TokenizeError::Inexact("a chat template of the request's own"));
     }
-    if fields.truncate_prompt_tokens.is_some() {
-        return Err(TokenizeError::Inexact("truncate_prompt_tokens"));
+    refuse_overrides(&fields)?;
+    if messages.len() > MAX_TEXT_BYTES {
+        return Err(TOO_LONG);
     }
     // vLLM's `/tokenize` drops it, its generation path does not.
     if memchr::memmem::find(messages.as_bytes(), b"\"reasoning_content\"").is_some() {
         return Err(TokenizeError::Inexact("reasoning_content at a remote tokenizer"));
+    }
+    // It would fetch and work on them, to tell ids whose blocks no other request shares.
+    match ChatShape::of(messages) {
+        Some(shape) if shape.media => return Err(TokenizeError::Inexact(MEDIA)),
+        Some(_) => {}
+        None => return Err(TokenizeError::Inexact("messages of an unknown form")),
     }
     let mut body = Splice::new(request);
     body.field("messages", messages);
@@ -82,6 +111,8 @@ fn chat(dialect: EngineKind, request: &InferenceRequest) -> Result<Bytes, Tokeni
     body.field("add_special_tokens", fields.add_special_tokens.map_or("false", RawValue::get));
     match dialect {
         EngineKind::Vllm => {
+            // A server that does not allow it says so.
+            body.raw("chat_template", fields.chat_template);
             body.raw("mm_processor_kwargs", fields.mm_processor_kwargs);
             if let Some(arguments) = arguments(&fields)? {
                 body.field("chat_template_kwargs", &arguments);
@@ -89,11 +120,31 @@ fn chat(dialect: EngineKind, request: &InferenceRequest) -> Result<Bytes, Tokeni
             body.field("return_token_strs", "false");
         }
         EngineKind::Sglang => {
+            // It shows the template the chosen tools only.
+            body.raw("tool_choice", fields.tool_choice);
             body.raw("chat_template_kwargs", fields.chat_template_kwargs);
             body.raw("reasoning_effort", fields.reasoning_effort);
         }
     }
     Ok(body.finish())
+}
+
+/// What cuts the prompt, or stands in for it at the engine and not at `/tokenize`.
+fn refuse_overrides(fields: &ChatFields<'_>) -> Result<(), TokenizeError> {
+    for (name, field) in [
+        ("truncate_prompt_tokens", fields.truncate_prompt_tokens),
+        ("prompt_embeds", fields.prompt_embeds),
+        ("input_ids", fields.input_ids),
+    ] {
+        if field.is_some() {
+            return Err(TokenizeError::Inexact(name));
+        }
+    }
+    let Some(transfer) = fields.kv_transfer_params else { return Ok(()) };
+    match serde_json::from_str::<Transfer<'_>>(transfer.get()) {
+        Ok(Transfer { prompt_token_ids: None }) => Ok(()),
+        _ => Err(TokenizeError::Inexact("the ids of a transfer")),
+    }
 }
 
 /// The template arguments with what vLLM's generation path adds to them; its `/tokenize` does not know those fields.

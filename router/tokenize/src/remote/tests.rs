@@ -4,6 +4,7 @@ use kvasir_core::RequestKind;
 use serde_json::json;
 
 use super::*;
+use crate::request::MAX_TEXT_BYTES;
 use crate::testing::{FakeClient, FakeDirectory, ManualClock, answer, request, tokens};
 
 /// More than a busy machine needs to build a body.
@@ -128,16 +129,107 @@ async fn what_cannot_be_asked_exactly_is_not_asked() {
     for (kind, body, label) in [
         (RequestKind::Messages, chat(), "not_tokenizable"),
         (RequestKind::Completions, json!({"prompt": ["a", "b"]}), "not_tokenizable"),
+        (RequestKind::Completions, json!({"prompt": "a", "suffix": "b"}), "inexact"),
         (RequestKind::Completions, json!({"prompt": null}), "invalid"),
         (RequestKind::Chat, json!({"messages": null}), "invalid"),
         (RequestKind::Chat, json!({"messages": [{"reasoning_content": "x"}]}), "inexact"),
         (RequestKind::Chat, json!({"messages": [], "truncate_prompt_tokens": 5}), "inexact"),
+        (RequestKind::Chat, json!({"messages": [], "prompt_embeds": "x"}), "inexact"),
+        (RequestKind::Chat, json!({"messages": [], "input_ids": [1]}), "inexact"),
+        (
+            RequestKind::Chat,
+            json!({"messages": [], "kv_transfer_params": {"prompt_token_ids": [1]}}),
+            "inexact",
+        ),
+        (RequestKind::Chat, json!({"messages": [{"content": [{"type": "image_url"}]}]}), "inexact"),
+        (RequestKind::Chat, json!({"messages": [{"content": 1}]}), "inexact"),
+        (RequestKind::Chat, json!({"messages": [{"content": "x".repeat(MAX_TEXT_BYTES)}]}), "inexact"),
     ] {
         let error = ask(&fixture, kind, body.clone()).await.unwrap_err();
         assert_eq!(error.label(), label, "{body}");
     }
     assert!(fixture.client.calls().is_empty());
     assert!(fixture.source.is_open());
+}
+
+#[tokio::test]
+async fn what_changes_the_prompt_travels_where_it_is_known() {
+    let with = |name: &str, value: serde_json::Value| {
+        let mut body = chat();
+        body[name] = value;
+        body
+    };
+    let template = with("chat_template", json!("{{ messages }}"));
+    let named = json!({"type": "function", "function": {"name": "f"}});
+    let choice = with("tool_choice", named.clone());
+    let fixture = engine(EngineKind::Vllm, &["http://a:8000"]);
+    fixture.client.answer(tokens(&[1]));
+    assert!(ask(&fixture, RequestKind::Chat, template.clone()).await.is_ok());
+    assert_eq!(fixture.client.bodies()[0]["chat_template"], "{{ messages }}");
+    fixture.client.answer(tokens(&[1]));
+    assert!(ask(&fixture, RequestKind::Chat, choice.clone()).await.is_ok());
+    assert!(fixture.client.bodies()[1].get("tool_choice").is_none());
+    let fixture = engine(EngineKind::Sglang, &["http://a:8000"]);
+    assert_eq!(ask(&fixture, RequestKind::Chat, template).await.unwrap_err().label(), "inexact");
+    fixture.client.answer(tokens(&[1]));
+    assert!(ask(&fixture, RequestKind::Chat, choice).await.is_ok());
+    assert_eq!(fixture.client.bodies()[0]["tool_choice"], named);
+}
+
+/// Occupies the threads of a pool until the returned senders are dropped.
+fn busy(pool: &Pool) -> Vec<std::sync::mpsc::Sender<()>> {
+    let occupy = |lane| {
+        let (release, wait) = std::sync::mpsc::channel::<()>();
+        pool.submit(lane, move || {
+            let _ = wait.recv();
+        })
+        .unwrap();
+        release
+    };
+    let releases = [Lane::Long, Lane::Short].map(occupy);
+    while pool.waiting() != (0, 0) {
+        std::thread::yield_now();
+    }
+    releases.into()
+}
+
+/// TOK-12
+#[tokio::test]
+async fn time_that_was_lost_before_the_call_is_not_the_sources_fault() {
+    let pool = Pool::new(crate::pool::PoolSizes { threads: 1, ..Default::default() });
+    for (lost, called) in [(9, true), (11, false)] {
+        let fixture = fixture(Remote::Service("http://tokenizer:8100".to_owned()));
+        fixture.client.answer(tokens(&[1]));
+        let releases = busy(&pool);
+        let request = request(RequestKind::Chat, &chat());
+        let asking = fixture.source.encode(&request, &pool, TIME);
+        let waiting = async {
+            while pool.waiting() == (0, 0) {
+                tokio::task::yield_now().await;
+            }
+            fixture.clock.advance(Duration::from_secs(lost));
+            drop(releases);
+        };
+        let (asked, ()) = tokio::join!(asking, waiting);
+        assert_eq!(asked.is_ok(), called, "{asked:?}");
+        assert_eq!(fixture.client.calls().len(), usize::from(called));
+        assert!(fixture.source.is_open());
+    }
+}
+
+/// TOK-12
+#[tokio::test]
+async fn a_long_prompt_that_takes_too_long_is_no_reason_to_leave_short_ones_without() {
+    let fixture = fixture(Remote::Service("http://tokenizer:8100".to_owned()));
+    let long = || json!({"messages": [{"role": "user", "content": "x".repeat(20_000)}]});
+    fixture.client.answer(Err(SideError::Timeout));
+    assert_eq!(reason(ask(&fixture, RequestKind::Chat, long()).await), "timed out");
+    assert_eq!(reason(ask(&fixture, RequestKind::Chat, long()).await), "not asked after earlier failures");
+    fixture.client.answer(tokens(&[1]));
+    assert_eq!(ask(&fixture, RequestKind::Chat, chat()).await, Ok(vec![1]));
+    fixture.clock.advance(Duration::from_millis(500));
+    fixture.client.answer(tokens(&[2]));
+    assert_eq!(ask(&fixture, RequestKind::Chat, long()).await, Ok(vec![2]));
 }
 
 /// TOK-12

@@ -7,15 +7,14 @@ use kvasir_core::TokenizeError;
 use minijinja::Value;
 
 use super::chat::{self, ChatCall};
+use super::field;
 use super::messages::{BILLING_HEADER, FunctionOrder};
 use super::tools::{self, Function};
-use super::{field, refuse_truncation};
 use crate::json::{Json, Object};
 use crate::template;
 
 /// Reads the body.
-pub fn read(body: &Object) -> Result<ChatCall, TokenizeError> {
-    refuse_truncation(body)?;
+pub fn read(body: &mut Object) -> Result<ChatCall, TokenizeError> {
     let mut messages = Vec::new();
     if let Some(text) = system_text(body)? {
         messages.push(message("system", [("content", Json::text(text))]));
@@ -25,15 +24,16 @@ pub fn read(body: &Object) -> Result<ChatCall, TokenizeError> {
         convert(turn.as_map().ok_or(TokenizeError::Invalid("a message is no object"))?, &mut messages)?;
     }
     let effort = effort(body)?;
+    let has_arguments = field(body, "chat_template_kwargs").is_some();
     Ok(ChatCall {
         messages,
         tools: field(body, "tools").map(convert_tools).transpose()?,
-        arguments: chat::arguments(body, effort.as_ref(), None)?,
+        arguments: chat::arguments(body, effort, None)?,
         add_generation_prompt: true,
         continue_final_message: false,
         add_special_tokens: false,
         function_order: FunctionOrder::ArgumentsFirst,
-        has_arguments: field(body, "chat_template_kwargs").is_some(),
+        has_arguments,
     })
 }
 

@@ -6,7 +6,7 @@ use kvasir_core::TokenizeError;
 use minijinja::Value;
 
 use super::messages::FunctionOrder;
-use super::{field, flag, media, messages, refuse_truncation, tools};
+use super::{MAX_TEXT_BYTES, TOO_LONG, field, flag, media, messages, tools};
 use crate::json::{Json, Object};
 use crate::template::{self, ChatTemplates, RenderInput, TemplateError};
 
@@ -25,6 +25,9 @@ const RESERVED_ARGUMENTS: [&str; 11] = [
     "tokenizer_kwargs",
     "truncation",
 ];
+
+/// A server may allow it with a switch that we do not see.
+const OWN_TEMPLATE: TokenizeError = TokenizeError::Inexact("a chat template of the request's own");
 
 /// Names and values for the template, in order.
 type Variables = Vec<(Arc<str>, Value)>;
@@ -51,17 +54,15 @@ pub struct ChatCall {
 }
 
 impl ChatCall {
-    /// Reads a chat body.
-    pub(super) fn read(body: &Object) -> Result<Self, TokenizeError> {
-        refuse_truncation(body)?;
+    /// Reads a chat body, and takes out of it what is large.
+    pub(super) fn read(body: &mut Object) -> Result<Self, TokenizeError> {
         if field(body, "chat_template").is_some() {
-            return Err(TokenizeError::Invalid("a chat template of its own"));
+            return Err(OWN_TEMPLATE);
         }
-        let messages = body
-            .get("messages")
-            .and_then(Json::as_list)
-            .filter(|list| !list.is_empty())
-            .ok_or(TokenizeError::Invalid("no messages"))?;
+        let messages = match body.swap_remove("messages") {
+            Some(Json::List(messages)) if !messages.is_empty() => messages,
+            _ => return Err(TokenizeError::Invalid("no messages")),
+        };
         let add_generation_prompt = flag(body, "add_generation_prompt", true)?;
         let continue_final_message = flag(body, "continue_final_message", false)?;
         if add_generation_prompt && continue_final_message {
@@ -69,18 +70,20 @@ impl ChatCall {
         }
         let effort = match field(body, "reasoning_effort") {
             None => None,
-            Some(Json::Text(effort)) => Some(effort),
+            Some(Json::Text(effort)) => Some(Arc::clone(effort)),
             Some(_) => return Err(TokenizeError::Invalid("reasoning_effort is no text")),
         };
+        let has_arguments = field(body, "chat_template_kwargs").is_some();
+        let documents = body.swap_remove("documents").filter(|documents| !documents.is_null());
         Ok(Self {
-            messages: messages.to_vec(),
+            messages,
             tools: field(body, "tools").map(tools::rewrite).transpose()?,
-            arguments: arguments(body, effort, field(body, "documents"))?,
+            arguments: arguments(body, effort, documents)?,
             add_generation_prompt,
             continue_final_message,
             add_special_tokens: flag(body, "add_special_tokens", false)?,
             function_order: FunctionOrder::ArgumentsFirst,
-            has_arguments: field(body, "chat_template_kwargs").is_some(),
+            has_arguments,
         })
     }
 
@@ -132,6 +135,9 @@ impl ChatCall {
                 add_generation_prompt: self.add_generation_prompt,
             })
             .map_err(refused)?;
+        if rendered.len() > MAX_TEXT_BYTES {
+            return Err(TOO_LONG);
+        }
         if self.continue_final_message {
             return template::cut_at_tag(rendered)
                 .ok_or(TokenizeError::Invalid("the template does not print the final message"));
@@ -167,33 +173,33 @@ impl ChatCall {
 
 /// The template arguments: the client's, then what the engine derives from other fields.
 pub fn arguments(
-    body: &Object,
-    effort: Option<&Arc<str>>,
-    documents: Option<&Json>,
+    body: &mut Object,
+    effort: Option<Arc<str>>,
+    documents: Option<Json>,
 ) -> Result<Object, TokenizeError> {
-    let mut arguments = match field(body, "chat_template_kwargs") {
-        None => Object::new(),
-        Some(Json::Map(map)) => map.clone(),
+    let mut arguments = match body.swap_remove("chat_template_kwargs") {
+        None | Some(Json::Null) => Object::new(),
+        Some(Json::Map(map)) => map,
         Some(_) => return Err(TokenizeError::Invalid("chat_template_kwargs is no object")),
     };
     if arguments.contains_key("messages") {
         return Err(TokenizeError::Invalid("messages among the template arguments"));
     }
     if field(&arguments, "chat_template").is_some() {
-        return Err(TokenizeError::Invalid("a chat template of its own"));
+        return Err(OWN_TEMPLATE);
     }
     if RESERVED_ARGUMENTS.iter().any(|name| field(&arguments, name).is_some()) {
         return Err(TokenizeError::Inexact("a reserved template argument"));
     }
     if let Some(documents) = documents {
-        arguments.insert("documents".into(), documents.clone());
+        arguments.insert("documents".into(), documents);
     }
     if let Some(effort) = effort {
         // A request for reasoning switches thinking on or off for templates that ask, unless the client did.
         if !arguments.contains_key("enable_thinking") {
-            arguments.insert("enable_thinking".into(), Json::Bool(&**effort != "none"));
+            arguments.insert("enable_thinking".into(), Json::Bool(&*effort != "none"));
         }
-        arguments.insert("reasoning_effort".into(), Json::Text(Arc::clone(effort)));
+        arguments.insert("reasoning_effort".into(), Json::Text(effort));
     }
     Ok(arguments)
 }

@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use kvasir_core::TokenizeError;
 
-use super::{PromptInput, field, flag, refuse_truncation};
+use super::{MAX_TEXT_BYTES, PromptInput, TOO_LONG, field, flag};
 use crate::json::{Json, Object};
 
 /// Reads the body.
 pub fn read(body: &Object) -> Result<PromptInput, TokenizeError> {
-    refuse_truncation(body)?;
     if field(body, "suffix").is_some() {
-        return Err(TokenizeError::Invalid("suffix is not supported by the engine"));
+        // The engine refuses it, but for models that fill in the middle: theirs has a form of its own.
+        return Err(TokenizeError::Inexact("suffix"));
     }
     let add_special_tokens = flag(body, "add_special_tokens", true)?;
     let prompt = field(body, "prompt").ok_or(TokenizeError::Invalid("no prompt"))?;
@@ -24,7 +24,7 @@ pub fn read(body: &Object) -> Result<PromptInput, TokenizeError> {
             [] => Err(TokenizeError::Invalid("no prompt")),
             [Json::Text(text)] => plain(text, add_special_tokens),
             [Json::List(ids)] => token_ids(ids),
-            [Json::Int(_), ..] => token_ids(list),
+            [Json::Int(_) | Json::BigInt(_), ..] => token_ids(list),
             [Json::Text(_) | Json::List(_), ..] => Err(TokenizeError::NotTokenizable),
             _ => Err(TokenizeError::Invalid("a prompt is text or token ids")),
         },
@@ -36,6 +36,9 @@ fn plain(text: &Arc<str>, add_special_tokens: bool) -> Result<PromptInput, Token
     if text.is_empty() {
         return Err(TokenizeError::Invalid("an empty prompt"));
     }
+    if text.len() > MAX_TEXT_BYTES {
+        return Err(TOO_LONG);
+    }
     Ok(PromptInput::Text { text: Arc::clone(text), add_special_tokens })
 }
 
@@ -44,7 +47,7 @@ fn token_ids(list: &[Json]) -> Result<PromptInput, TokenizeError> {
     let ids: Option<Arc<[u32]>> = list
         .iter()
         .map(|id| match id {
-            Json::Int(digits) => digits.parse().ok(),
+            Json::Int(id) => u32::try_from(*id).ok(),
             _ => None,
         })
         .collect();

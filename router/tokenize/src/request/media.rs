@@ -33,8 +33,13 @@ impl Medium {
     /// The medium of a content part; none for text, for what is unknown, and for a part without its medium, which the
     /// engine skips.
     pub fn of(part: &Object) -> Option<Self> {
-        let kind = part.get("type").and_then(Json::as_text)?;
-        let (medium, holder) = match &**kind {
+        let (medium, holder) = Self::named(part.get("type").and_then(Json::as_text)?)?;
+        super::field(part, holder).map(|_| medium)
+    }
+
+    /// The medium of a kind of part, and the field that holds it.
+    pub fn named(kind: &str) -> Option<(Self, &'static str)> {
+        Some(match kind {
             "image_url" | "input_image" => (Self::Image, "image_url"),
             "image_embeds" => (Self::Image, "image_embeds"),
             "audio_url" => (Self::Audio, "audio_url"),
@@ -43,8 +48,13 @@ impl Medium {
             "video_url" => (Self::Video, "video_url"),
             "video_embeds" => (Self::Video, "video_embeds"),
             _ => return None,
-        };
-        super::field(part, holder).map(|_| medium)
+        })
+    }
+
+    /// Whether a field of a part holds a medium.
+    pub fn is_held_by(field: &str) -> bool {
+        let known = Self::named(field);
+        known.is_some_and(|(_, holder)| holder == field)
     }
 
     /// The template's word.

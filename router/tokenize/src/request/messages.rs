@@ -119,11 +119,13 @@ pub fn normalise(
 ) -> Result<Vec<Message>, TokenizeError> {
     let demote = |role: &str| role == "developer" && !knows_developer;
     let mut merge = false;
+    // What the calls' arguments become stays until the text is rendered, so all of them have one bound.
+    let mut values = json::MAX_VALUES;
     let mut out = Vec::with_capacity(messages.len());
     for message in messages {
         let message = message.as_map().ok_or(TokenizeError::Invalid("a message is no object"))?;
         let role = message.get("role").and_then(Json::as_text).ok_or(TokenizeError::Invalid("no role"))?;
-        let mut read = read(message, role, format, order)?;
+        let mut read = read(message, role, format, order, &mut values)?;
         if demote(role) {
             merge = true;
             read.role = "system".into();
@@ -139,6 +141,7 @@ fn read(
     role: &Arc<str>,
     format: ContentFormat,
     order: FunctionOrder,
+    values: &mut usize,
 ) -> Result<Message, TokenizeError> {
     let parts = parts_of(message, role)?;
     let content = match format {
@@ -155,7 +158,8 @@ fn read(
         "assistant" => {
             if let Some(calls) = message.get("tool_calls").filter(|calls| !calls.is_null()) {
                 let calls = calls.as_list().ok_or(TokenizeError::Invalid("tool_calls is no list"))?;
-                let calls = calls.iter().map(|call| tool_call(call, order)).collect::<Result<Vec<_>, _>>()?;
+                let calls =
+                    calls.iter().map(|call| tool_call(call, order, values)).collect::<Result<Vec<_>, _>>()?;
                 if !calls.is_empty() {
                     rest.push(("tool_calls".into(), Value::from(calls)));
                 }
@@ -249,7 +253,7 @@ fn join(mut parts: Vec<Part>, separator: &str) -> Arc<str> {
 
 /// A call of an earlier turn: its arguments are parsed, because templates print them as JSON. The keys stand in the
 /// order of the engine's own type; others follow as they came.
-fn tool_call(call: &Json, order: FunctionOrder) -> Result<Value, TokenizeError> {
+fn tool_call(call: &Json, order: FunctionOrder, values: &mut usize) -> Result<Value, TokenizeError> {
     let invalid = TokenizeError::Invalid("a malformed tool call");
     let call = call.as_map().ok_or(invalid.clone())?;
     let text = |map: &Object, name: &str| map.get(name).and_then(Json::as_text).cloned();
@@ -257,7 +261,7 @@ fn tool_call(call: &Json, order: FunctionOrder) -> Result<Value, TokenizeError> 
     let kind = text(call, "type").filter(|kind| &**kind == "function").ok_or(invalid.clone())?;
     let function = call.get("function").and_then(Json::as_map).ok_or(invalid.clone())?;
     let name = text(function, "name").ok_or(invalid.clone())?;
-    let arguments = parse_arguments(&text(function, "arguments").ok_or(invalid)?)?;
+    let arguments = parse_arguments(&text(function, "arguments").ok_or(invalid)?, values)?;
     let mut fields: Vec<(Arc<str>, Value)> =
         vec![("arguments".into(), arguments.to_value()), ("name".into(), Value::from(name))];
     if order == FunctionOrder::NameFirst {
@@ -277,13 +281,15 @@ fn others<'a>(map: &'a Object, known: &'a [&str]) -> impl Iterator<Item = (Arc<s
 }
 
 /// What is no JSON object becomes an empty one: a conversation must not become unusable by one bad call.
-pub fn parse_arguments(text: &str) -> Result<Json, TokenizeError> {
-    match json::parse(text) {
+/// Takes off `values` what it keeps.
+pub fn parse_arguments(text: &str, values: &mut usize) -> Result<Json, TokenizeError> {
+    match json::parse_within(text, values) {
         Ok(map @ Json::Map(_)) => Ok(map),
         Ok(_) | Err(json::ParseError::Syntax(_)) => Ok(Json::Map(Object::new())),
         Err(json::ParseError::Surrogate(_) | json::ParseError::TooDeep) => {
             Err(TokenizeError::Inexact("tool arguments that cannot be printed"))
         }
+        Err(json::ParseError::TooMany) => Err(TokenizeError::Inexact("too many values")),
     }
 }
 

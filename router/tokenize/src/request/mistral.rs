@@ -101,7 +101,9 @@ impl ChatCall {
         if self.function_order == FunctionOrder::NameFirst {
             return Err(TokenizeError::Inexact("this API with a Mistral tokenizer"));
         }
-        let mut turns = self.messages.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        let mut values = crate::json::MAX_VALUES;
+        let mut turns =
+            self.messages.iter().map(|message| read(message, &mut values)).collect::<Result<Vec<_>, _>>()?;
         let last = turns.last_mut().ok_or(TokenizeError::Invalid("no messages"))?;
         last.open = self.continue_final_message && last.role == "assistant";
         match (last.role, last.open) {
@@ -138,7 +140,7 @@ fn tool_list(tools: &Value) -> Result<Option<String>, TokenizeError> {
     Ok((!list.is_empty()).then(|| template::to_json_text(&Value::from(list))))
 }
 
-fn read(message: &Json) -> Result<Turn, TokenizeError> {
+fn read(message: &Json, values: &mut usize) -> Result<Turn, TokenizeError> {
     let message = message.as_map().ok_or(TokenizeError::Invalid("a message is no object"))?;
     let role = match message.get("role").and_then(Json::as_text).map(|role| &**role) {
         Some("user") => "user",
@@ -161,7 +163,7 @@ fn read(message: &Json) -> Result<Turn, TokenizeError> {
             content.insert(0, Chunk::Thought(Arc::clone(text)));
         }
         for call in message.get("tool_calls").and_then(Json::as_list).unwrap_or_default() {
-            calls.push(call_of(call)?);
+            calls.push(call_of(call, values)?);
         }
     }
     let call_id = match role {
@@ -202,7 +204,7 @@ fn content_of(message: &Object, role: &str) -> Result<Vec<Chunk>, TokenizeError>
     }
 }
 
-fn call_of(call: &Json) -> Result<Call, TokenizeError> {
+fn call_of(call: &Json, values: &mut usize) -> Result<Call, TokenizeError> {
     let invalid = TokenizeError::Invalid("a malformed tool call");
     let text = |map: &Object, name: &str| map.get(name).and_then(Json::as_text).cloned();
     let call = call.as_map().ok_or(invalid.clone())?;
@@ -211,7 +213,7 @@ fn call_of(call: &Json) -> Result<Call, TokenizeError> {
     Ok(Call {
         id: shorten(&text(call, "id").ok_or(invalid.clone())?),
         name: text(function, "name").ok_or(invalid)?,
-        arguments: parse_arguments(&arguments)?,
+        arguments: parse_arguments(&arguments, values)?,
     })
 }
 

@@ -8,14 +8,13 @@ use minijinja::Value;
 
 use super::anthropic::{map, message};
 use super::chat::{self, ChatCall};
+use super::field;
 use super::messages::FunctionOrder;
 use super::tools::{self, Function};
-use super::{field, refuse_truncation};
 use crate::json::{Json, Object};
 
 /// Reads the body.
-pub fn read(body: &Object) -> Result<ChatCall, TokenizeError> {
-    refuse_truncation(body)?;
+pub fn read(body: &mut Object) -> Result<ChatCall, TokenizeError> {
     for stateful in ["previous_response_id", "conversation", "previous_input_messages"] {
         if field(body, stateful).is_some() {
             return Err(TokenizeError::NotTokenizable);
@@ -43,7 +42,8 @@ pub fn read(body: &Object) -> Result<ChatCall, TokenizeError> {
         _ => return Err(TokenizeError::Invalid("no input")),
     }
     let reasoning = field(body, "reasoning").and_then(Json::as_map);
-    let effort = reasoning.and_then(|map| field(map, "effort")).and_then(Json::as_text);
+    let effort = reasoning.and_then(|map| field(map, "effort")).and_then(Json::as_text).cloned();
+    let has_arguments = field(body, "chat_template_kwargs").is_some();
     Ok(ChatCall {
         messages,
         tools: convert_tools(body)?,
@@ -54,7 +54,7 @@ pub fn read(body: &Object) -> Result<ChatCall, TokenizeError> {
         // gives two of them.
         add_special_tokens: true,
         function_order: FunctionOrder::NameFirst,
-        has_arguments: field(body, "chat_template_kwargs").is_some(),
+        has_arguments,
     })
 }
 

@@ -87,7 +87,16 @@ fn what_is_not_text_is_inexact_and_what_is_wrong_is_invalid() {
         (call(json!({"id": "1", "type": "function", "function": {"name": "f"}})), "invalid"),
         (call(json!({"id": "1", "type": "function", "function": {"name": "f", "arguments": {}}})), "invalid"),
         (call(json!({"type": "function", "function": {"name": "f", "arguments": "{}"}})), "invalid"),
-        (json!({"messages": [{"role": "user", "content": "x"}], "chat_template": "x"}), "invalid"),
+        (json!({"messages": [{"role": "user", "content": "x"}], "chat_template": "x"}), "inexact"),
+        (
+            json!({"messages": [{"role": "user", "content": "x"}], "chat_template_kwargs": {"chat_template": "x"}}),
+            "inexact",
+        ),
+        (json!({"messages": [{"role": "user", "content": "x"}], "input_ids": [1]}), "inexact"),
+        (
+            json!({"messages": [{"role": "user", "content": "x"}], "kv_transfer_params": {"prompt_token_ids": [1]}}),
+            "inexact",
+        ),
         (
             json!({"messages": [{"role": "user", "content": "x"}], "chat_template_kwargs": {"messages": []}}),
             "invalid",
@@ -109,6 +118,72 @@ fn what_is_not_text_is_inexact_and_what_is_wrong_is_invalid() {
         refused("{{ raise_exception('no') }}", one(json!({"role": "user", "content": "x"}))).label(),
         "template"
     );
+}
+
+#[test]
+fn what_an_engine_computes_in_place_of_the_prompt_is_not_told() {
+    for kind in [RequestKind::Chat, RequestKind::Completions, RequestKind::Messages, RequestKind::Responses] {
+        let body = |extra: &str| {
+            format!(r#"{{"messages":[{{"role":"user","content":"x"}}],"prompt":"x","input":"x"{extra}}}"#)
+        };
+        for extra in [
+            r#","input_ids":[1]"#,
+            r#","kv_transfer_params":{"prompt_token_ids":[1]}"#,
+            r#","prompt_embeds":"x""#,
+            r#","truncate_prompt_tokens":1"#,
+        ] {
+            let read = PromptInput::read(kind, body(extra).as_bytes());
+            assert_eq!(read.unwrap_err().label(), "inexact", "{kind:?} {extra}");
+        }
+        for extra in [
+            "",
+            r#","input_ids":null"#,
+            r#","kv_transfer_params":{"prompt_token_ids":null,"x":1}"#,
+            r#","kv_transfer_params":null"#,
+        ] {
+            assert!(PromptInput::read(kind, body(extra).as_bytes()).is_ok(), "{kind:?} {extra}");
+        }
+    }
+    let suffix = PromptInput::read(RequestKind::Completions, br#"{"prompt":"x","suffix":"y"}"#);
+    assert_eq!(suffix.unwrap_err(), TokenizeError::Inexact("suffix"));
+}
+
+#[test]
+fn what_a_body_may_hold_is_bounded() {
+    let zeros = format!("[{}0]", "0,".repeat(4 << 20));
+    let too_many = TokenizeError::Inexact("too many values");
+    for body in [
+        format!(r#"{{"messages":{zeros}}}"#),
+        format!(r#"{{"messages":[{{"role":"user","content":"x"}}],"chat_template_kwargs":{{"x":{zeros}}}}}"#),
+    ] {
+        assert_eq!(PromptInput::read(RequestKind::Chat, body.as_bytes()).unwrap_err(), too_many);
+    }
+    let unread = format!(r#"{{"messages":[{{"role":"user","content":"x"}}],"logit_bias":{zeros}}}"#);
+    assert!(PromptInput::read(RequestKind::Chat, unread.as_bytes()).is_ok());
+    // Arguments are texts until they are read: all of them together have the bound of one body.
+    let arguments = format!("{{\"x\":[{}0]}}", "0,".repeat(json::MAX_VALUES / 8));
+    let call = json!({"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}});
+    let calls = |number| one(json!({"role": "assistant", "tool_calls": vec![call.clone(); number]}));
+    assert!(render_with("x", RequestKind::Chat, &calls(7).to_string()).is_ok());
+    assert_eq!(refused("x", calls(8)), too_many);
+    let call = |number| PromptInput::read(RequestKind::Chat, calls(number).to_string().as_bytes());
+    let segments = |number| match call(number) {
+        Ok(PromptInput::Chat(call)) => call.mistral_segments(MistralVersion::V3).map(|_| ()),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(segments(8), Err(too_many));
+}
+
+#[test]
+fn texts_of_many_megabytes_are_not_encoded() {
+    let text = |bytes: usize| json!({"prompt": "x".repeat(bytes)}).to_string();
+    let read = |bytes| PromptInput::read(RequestKind::Completions, text(bytes).as_bytes());
+    assert!(read(MAX_TEXT_BYTES).is_ok());
+    assert_eq!(read(MAX_TEXT_BYTES + 1).unwrap_err(), TOO_LONG);
+    let message = |bytes: usize| one(json!({"role": "user", "content": "x".repeat(bytes)}));
+    let twice = "{{ messages[0].content }}{{ messages[0].content }}";
+    assert_eq!(render(twice, message(MAX_TEXT_BYTES / 2)).len(), MAX_TEXT_BYTES);
+    assert_eq!(refused(twice, message(MAX_TEXT_BYTES / 2 + 1)), TOO_LONG);
 }
 
 /// Rules 2 and 12

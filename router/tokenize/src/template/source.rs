@@ -82,29 +82,9 @@ fn read(path: &Path) -> Result<String, TemplateSourceError> {
 pub struct SpecialTokens(Vec<(Arc<str>, Value)>);
 
 impl SpecialTokens {
-    const NAMES: [&str; 7] =
-        ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
-
-    /// Reads them from `tokenizer_config.json`, each a text or an object with `content`, and what is missing there
-    /// from `special_tokens_map.json`.
-    pub fn from_config(config: &Config, map: &Config) -> Self {
-        let text = |value: &Config| match value {
-            Config::String(text) => Some(Value::from(text.as_str())),
-            Config::Object(object) => object.get("content").and_then(Config::as_str).map(Value::from),
-            _ => None,
-        };
-        let mut found: Vec<(Arc<str>, Value)> = Vec::new();
-        for name in Self::NAMES {
-            let value = [config, map].into_iter().find_map(|file| file.get(name).and_then(text));
-            if let Some(value) = value {
-                found.push((name.into(), value));
-            }
-        }
-        let more = config.get("additional_special_tokens").and_then(Config::as_array);
-        if let Some(list) = more.filter(|list| !list.is_empty()) {
-            found.push(("additional_special_tokens".into(), list.iter().filter_map(text).collect()));
-        }
-        Self(found)
+    /// Names and texts; a later one wins over an earlier one of the same name.
+    pub fn of<'a>(names: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        Self(names.into_iter().map(|(name, text)| (name.into(), Value::from(text))).collect())
     }
 
     /// Names and values.
@@ -139,22 +119,5 @@ mod tests {
         ]});
         let source = TemplateSource::find(Path::new("/nowhere"), &config, None).unwrap();
         assert_eq!((source.default.as_deref(), source.tool_use.as_deref()), (Some("d"), Some("t")));
-    }
-
-    #[test]
-    fn special_tokens_are_texts_or_objects() {
-        let config =
-            serde_json::json!({"bos_token": {"content": "<s>"}, "eos_token": null, "pad_token": "<p>"});
-        let map = serde_json::json!({"eos_token": "</s>", "pad_token": "other"});
-        let pairs = SpecialTokens::from_config(&config, &map).into_pairs();
-        let seen: Vec<_> = pairs.iter().map(|(name, value)| (&**name, value.to_string())).collect();
-        assert_eq!(
-            seen,
-            [
-                ("bos_token", "<s>".to_owned()),
-                ("eos_token", "</s>".to_owned()),
-                ("pad_token", "<p>".to_owned())
-            ]
-        );
     }
 }

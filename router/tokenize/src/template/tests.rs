@@ -23,6 +23,15 @@ fn render(text: &str, variables: &str) -> String {
     try_render(text, variables).unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
+#[test]
+fn functions_of_every_template_are_not_replaced() {
+    let arguments = r#"{"range":1,"namespace":"x","dict":null,"joiner":2,"x":3}"#;
+    assert_eq!(
+        render("{% for n in range(2) %}{{ n }}{% endfor %}{% set s = namespace(a=x) %}{{ s.a }}", arguments),
+        "013"
+    );
+}
+
 /// TPL-05
 #[test]
 fn tojson_is_python_s() {

@@ -9,9 +9,9 @@ use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::{Body as _, Incoming};
 use kvasir_core::{SideError, SideRequest};
 use kvasir_tokenize::Pool;
-use kvasir_tokenize::pool::{Lane, PoolError};
+use kvasir_tokenize::pool::PoolError;
 use serde::Deserialize;
-use tokio::sync::SemaphorePermit;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use super::{Answered, BODY_UNIT, Desk, MOST_BODY_BYTES, reply};
@@ -30,6 +30,13 @@ const MOST_SHOWN: usize = 128;
 
 type Failure = (StatusCode, String);
 
+/// A body, with the room that it takes among all bodies. A job on the pool has its share of it: it may outlive the request.
+#[derive(Clone)]
+struct Held {
+    bytes: Bytes,
+    _room: Arc<OwnedSemaphorePermit>,
+}
+
 #[derive(Deserialize)]
 struct Ask<'a> {
     #[serde(borrow)]
@@ -46,22 +53,21 @@ impl Desk {
         let mut model = None;
         let mut bytes = 0;
         let answered = async {
-            let (body, _held) = self.read(request).await?;
-            bytes = body.len();
+            let body = self.read(request).await?;
+            bytes = body.bytes.len();
             let name = model_of(&body).await?;
             let backend = self.board.backend(&name);
             model = self.board.knows(&name).then(|| name.clone());
             match backend.map_err(|reason| not_ready(&name, &reason))? {
                 Backend::Native(native) => self.ask_native(native, call, body).await,
-                Backend::Render(port) => self.ask_renderer(port, path, body).await,
+                Backend::Render(port) => self.ask_renderer(port, path, body.bytes.clone()).await,
             }
         };
         let response = answered.await.unwrap_or_else(|(status, text): Failure| reply::error(status, &text));
         Answered { response, model, bytes }
     }
 
-    /// The body, and the room that it takes among all bodies.
-    async fn read(&self, request: Request<Incoming>) -> Result<(Bytes, SemaphorePermit<'_>), Failure> {
+    async fn read(&self, request: Request<Incoming>) -> Result<Held, Failure> {
         let body = request.into_body();
         let too_large =
             || (StatusCode::PAYLOAD_TOO_LARGE, format!("the body is larger than {MOST_BODY_BYTES} bytes"));
@@ -72,13 +78,12 @@ impl Desk {
             return Err(too_large());
         }
         let units = announced.min(MOST_BODY_BYTES).div_ceil(BODY_UNIT).try_into().unwrap_or(u32::MAX);
-        let held = self
-            .bodies
-            .try_acquire_many(units)
+        let room = Arc::clone(&self.bodies)
+            .try_acquire_many_owned(units)
             .map_err(|_| (StatusCode::SERVICE_UNAVAILABLE, "too many bodies at the same time".to_owned()))?;
         let whole = timeout(self.timeout, Limited::new(body, MOST_BODY_BYTES).collect()).await;
         match whole {
-            Ok(Ok(whole)) => Ok((whole.to_bytes(), held)),
+            Ok(Ok(whole)) => Ok(Held { bytes: whole.to_bytes(), _room: Arc::new(room) }),
             Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
             Ok(Err(_)) => Err((StatusCode::BAD_REQUEST, "the body cannot be read".to_owned())),
             Err(_) => Err((StatusCode::REQUEST_TIMEOUT, "the body did not come in time".to_owned())),
@@ -89,9 +94,9 @@ impl Desk {
         &self,
         native: Arc<NativeModel>,
         call: NativeCall,
-        body: Bytes,
+        body: Held,
     ) -> Result<Response<Full<Bytes>>, Failure> {
-        let work = Pool::process().run(Lane::of(body.len()), move || native.answer(call, &body));
+        let work = Pool::process().run_for(body.bytes.len(), move || native.answer(call, &body.bytes));
         match timeout(self.timeout, work).await {
             Ok(Ok(Ok(answer))) => {
                 Ok(reply::body(StatusCode::OK, HeaderValue::from_static("application/json"), answer))
@@ -136,7 +141,7 @@ impl Desk {
 }
 
 /// The model that a body names. The rest of the body is the renderer's to judge.
-async fn model_of(body: &Bytes) -> Result<String, Failure> {
+async fn model_of(body: &Held) -> Result<String, Failure> {
     let read = |body: &Bytes| -> Result<String, Failure> {
         let bad = |text: &str| (StatusCode::BAD_REQUEST, text.to_owned());
         let object = body.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
@@ -149,11 +154,11 @@ async fn model_of(body: &Bytes) -> Result<String, Failure> {
         let model = ask.model.unwrap_or_default();
         if model.is_empty() { Err(bad("model is required")) } else { Ok(model.into_owned()) }
     };
-    if body.len() < LONG_BODY_BYTES {
-        return read(body);
+    if body.bytes.len() < LONG_BODY_BYTES {
+        return read(&body.bytes);
     }
     let body = body.clone();
-    match Pool::process().run(Lane::Long, move || read(&body)).await {
+    match Pool::process().run_for(body.bytes.len(), move || read(&body.bytes)).await {
         Ok(outcome) => outcome,
         Err(error) => Err((StatusCode::SERVICE_UNAVAILABLE, error.to_string())),
     }

@@ -48,7 +48,7 @@ struct Tokenized<'a> {
     count: usize,
     max_model_len: u64,
     tokens: &'a [u32],
-    token_strs: Option<Vec<&'a str>>,
+    token_strs: Option<Vec<String>>,
 }
 
 #[derive(Deserialize)]
@@ -89,14 +89,8 @@ impl NativeModel {
             }
         };
         let ids = ids.map_err(|error| refusal(&error))?;
-        let names = match ask.return_token_strs {
-            Some(true) => {
-                let names =
-                    self.names().map_err(|reason| refused(StatusCode::INTERNAL_SERVER_ERROR, reason))?;
-                Some(ids.iter().map(|id| names.name(*id)).collect())
-            }
-            _ => None,
-        };
+        let name = |id: &u32| self.tokenizer.token(*id).unwrap_or_default();
+        let names = (ask.return_token_strs == Some(true)).then(|| ids.iter().map(name).collect());
         written(&Tokenized { count: ids.len(), max_model_len: self.context, tokens: &ids, token_strs: names })
     }
 

@@ -5,36 +5,20 @@
 
 use std::path::Path;
 
+use kvasir_tokenize::local::{MISTRAL_FILES, writes_chats};
 use serde_json::Value;
-
-/// Files of Mistral's own tokenizers. The engine reads those in place of `tokenizer.json` where they are.
-pub const OTHER_TOKENIZERS: [&str; 5] =
-    ["tekken.json", "tokenizer.model.v1", "tokenizer.model.v2", "tokenizer.model.v3", "tokenizer.model.v7"];
-
-/// Architectures for which the engine (vLLM 0.32) has a tokenizer or a renderer of its own.
-const OWN_RENDERERS: [&str; 8] = [
-    "DeepseekV32ForCausalLM",
-    "DeepseekV41ForCausalLM",
-    "DeepseekV4ForCausalLM",
-    "DeepseekV4ForConditionalGeneration",
-    "InklingForCausalLM",
-    "InklingForConditionalGeneration",
-    "KimiK3ForConditionalGeneration",
-    "MoonshotKimiaForCausalLM",
-];
 
 /// Why the files of a directory speak against the native engine; `None` when nothing does. Reads files.
 pub fn objection(directory: &Path) -> Option<String> {
-    if let Some(file) = OTHER_TOKENIZERS.iter().find(|file| directory.join(file).exists()) {
+    // The engine reads these in place of tokenizer.json where they are.
+    if let Some(file) = MISTRAL_FILES.iter().find(|file| directory.join(file).exists()) {
         return Some(format!("the engine reads {file}"));
     }
     let read = |name: &str| -> Value {
         let text = std::fs::read_to_string(directory.join(name)).unwrap_or_default();
         serde_json::from_str(&text).unwrap_or_default()
     };
-    let architectures = read("config.json").get("architectures").cloned().unwrap_or_default();
-    let has = |name: &str| architectures.as_array().is_some_and(|list| list.iter().any(|one| one == name));
-    if let Some(name) = OWN_RENDERERS.iter().find(|name| has(name)) {
+    if let Some(name) = writes_chats(&read("config.json")) {
         return Some(format!("the engine renders {name} in its own way"));
     }
     if read("tokenizer_config.json").pointer("/auto_map/AutoTokenizer").is_some() {
@@ -56,6 +40,10 @@ mod tests {
                 r#"{"architectures":["DeepseekV32ForCausalLM"]}"#,
                 Some("DeepseekV32ForCausalLM"),
             ),
+            ("config.json", r#"{"architectures":["GptOssForCausalLM"]}"#, Some("GptOssForCausalLM")),
+            ("config.json", r#"{"model_type":"gpt_oss"}"#, Some("gpt_oss")),
+            ("tokenizer.model.v11", "", Some("tokenizer.model.v11")),
+            ("tokenizer.model.v7m1", "", Some("tokenizer.model.v7m1")),
             ("config.json", r#"{"architectures":["Qwen2ForCausalLM"]}"#, None),
             ("tokenizer_config.json", r#"{"auto_map":{"AutoTokenizer":["t.T",null]}}"#, Some("code")),
             ("tokenizer_config.json", "not JSON", None),

@@ -1,5 +1,6 @@
 //! The service with native models: answers, errors, limits, and models that come and go.
 
+use futures_util::future::join_all;
 use http::Method;
 use serde_json::{Value, json};
 
@@ -78,18 +79,10 @@ async fn long_prompts_and_many_at_once_are_answered() {
     assert_eq!(tokens(&answer).len(), 200_001);
     assert_eq!(tokens(&short).len(), 2);
     let many = (0..40).map(|_| running.tokenize("a", "hello"));
-    for answer in join(many).await {
+    for answer in join_all(many).await {
         assert_eq!(tokens(&answer).len(), 2);
     }
     running.stop().await;
-}
-
-async fn join<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut outputs = Vec::new();
-    for future in futures {
-        outputs.push(future.await);
-    }
-    outputs
 }
 
 #[tokio::test]

@@ -4,7 +4,42 @@ use std::sync::Arc;
 
 use kvasir_core::{Prompt, RequestKind};
 
-use crate::json::{Kind, Value};
+use super::ScanError;
+use crate::json::{Kind, Members, Value};
+
+/// Fields that make an engine compute something else than the prompt that is written there.
+#[derive(Default)]
+pub(super) struct Replacements {
+    /// `truncate_prompt_tokens`: a part of it.
+    pub truncation: Option<Value>,
+    /// `prompt_embeds`: vectors before it.
+    pub embeddings: Option<Value>,
+    /// `input_ids`: SGLang takes them in its stead.
+    pub input_ids: Option<Value>,
+    /// `kv_transfer_params`, whose `prompt_token_ids` vLLM takes in its stead.
+    pub transfer: Option<Value>,
+}
+
+impl Replacements {
+    /// Whether any of them is in force.
+    fn are_there(&self, body: &[u8]) -> Result<bool, ScanError> {
+        let is_set = |value: &Option<Value>| value.as_ref().is_some_and(|value| value.kind != Kind::Null);
+        if is_set(&self.truncation) || is_set(&self.embeddings) || is_set(&self.input_ids) {
+            return Ok(true);
+        }
+        let Some(transfer) = self.transfer.as_ref().filter(|value| value.kind == Kind::Object) else {
+            return Ok(false);
+        };
+        let mut members = Members::of(body, transfer)?;
+        let mut ids = None;
+        while let Some(member) = members.next()? {
+            if member.key.decode(body).is_some_and(|key| key == "prompt_token_ids") {
+                ids = Some(member.value);
+            }
+        }
+        Ok(is_set(&ids))
+    }
+}
 
 /// The key that holds the prompt of a kind of request, if the kind has one.
 pub(super) fn prompt_key(kind: RequestKind) -> Option<&'static str> {
@@ -16,22 +51,28 @@ pub(super) fn prompt_key(kind: RequestKind) -> Option<&'static str> {
     }
 }
 
-/// The prompt that `value` is. A form that no engine takes is no error here: the engine answers for it.
-pub(super) fn read_prompt(kind: RequestKind, body: &[u8], value: Option<&Value>) -> Prompt {
-    let Some(value) = value else { return Prompt::None };
+/// The prompt that `value` is. A form that no engine takes is no error here: the engine answers for it. A list of ids that
+/// the engine will not compute as they are is text like any other: who reads it has to see the rest of the body.
+pub(super) fn read_prompt(
+    kind: RequestKind,
+    body: &[u8],
+    value: Option<&Value>,
+    replacements: &Replacements,
+) -> Result<Prompt, ScanError> {
+    let Some(value) = value else { return Ok(Prompt::None) };
     let span = value.span.clone();
     let list = value.kind == Kind::Array;
     let text = matches!(value.kind, Kind::String { .. });
-    match kind {
+    Ok(match kind {
         RequestKind::Chat | RequestKind::Messages if list => Prompt::Messages(span),
         RequestKind::Responses if list || text => Prompt::Input(span),
         RequestKind::Completions if list => match token_ids(body.get(span.clone()).unwrap_or_default()) {
-            Some(ids) => Prompt::TokenIds(ids),
-            None => Prompt::Text(span),
+            Some(ids) if !replacements.are_there(body)? => Prompt::TokenIds(ids),
+            _ => Prompt::Text(span),
         },
         RequestKind::Completions if text => Prompt::Text(span),
         _ => Prompt::None,
-    }
+    })
 }
 
 /// The ids of a list of whole numbers that fit 32 bits; `None` for any other list and for an empty one.

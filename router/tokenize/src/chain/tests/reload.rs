@@ -52,9 +52,14 @@ async fn new_files_are_trusted_anew() {
     assert!(only_source(&fixture).demoted);
     fixture.chain.look_at_files().await;
     assert_eq!(ask(&fixture, "a", &chat()).await.unwrap_err(), TokenizeError::NoBackend, "the same files");
+    fixture.chain.observe(&model, TokenSource::Local, 1, 1);
     write_tokenizer(directory.path(), |_| {}, OTHER);
     fixture.chain.look_at_files().await;
     assert_eq!(ask(&fixture, "a", &chat()).await.map(|answer| answer.source), Ok(TokenSource::Local));
+    fixture.chain.observe(&model, TokenSource::Local, 1, 1);
+    let source = only_source(&fixture);
+    let counts = (source.proof, source.agreements, source.contradictions);
+    assert_eq!(counts, (Proof::Unverified, 0, 0), "nothing is known of the new one");
     contradict();
     assert!(!only_source(&fixture).demoted, "answers to what the former tokenizer counted");
     fixture.clock.advance(Duration::from_secs(60));

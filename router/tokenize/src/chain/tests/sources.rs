@@ -44,6 +44,68 @@ async fn a_refusal_of_one_source_is_not_the_last_word() {
     }
 }
 
+/// TOK-12, TPL-04: what `/tokenize` has no call for is the local tokenizer's, whoever is asked first.
+#[tokio::test]
+async fn what_a_remote_source_cannot_be_asked_goes_to_the_next_one() {
+    let directory = small();
+    let fixture = fixture(vec![("a", all(Some(&directory)))]);
+    fixture.chain.loaded().await;
+    let user = json!({"role": "user", "content": "hello world"});
+    let picture = json!({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]});
+    for (kind, body, whole) in [
+        (RequestKind::Messages, json!({"messages": [user]}), true),
+        (RequestKind::Responses, json!({"input": "hello world"}), true),
+        (RequestKind::Completions, json!({"prompt": [[1, 2]]}), true),
+        (RequestKind::Chat, json!({"messages": [user, picture]}), false),
+    ] {
+        let mut request = request(kind, &body);
+        request.model = "a".into();
+        let answer = fixture.chain.encode(&request).await.unwrap();
+        assert_eq!((answer.source, answer.whole), (TokenSource::Local, whole), "{body}");
+    }
+    assert!(fixture.client.calls().is_empty());
+    let failed = vec![("inexact", 1), ("not_tokenizable", 3)];
+    assert_eq!(
+        failures(&fixture)[..2],
+        [(TokenSource::Service, failed.clone()), (TokenSource::Engine, failed)]
+    );
+}
+
+#[tokio::test]
+async fn where_nobody_can_be_asked_the_reason_is_the_most_telling() {
+    let fixture = fixture(vec![("a", all(None))]);
+    let mut request = request(RequestKind::Messages, &chat());
+    request.model = "a".into();
+    assert_eq!(fixture.chain.encode(&request).await.unwrap_err(), TokenizeError::NotTokenizable);
+    let directory = tempfile::tempdir().unwrap();
+    fixture.chain.set_models(vec![("a".into(), all(Some(&directory)))]);
+    fixture.chain.loaded().await;
+    assert_eq!(fixture.chain.encode(&request).await.unwrap_err().label(), "tokenizer");
+}
+
+#[tokio::test]
+async fn what_sglang_renders_in_another_way_is_its_own_to_tell() {
+    let directory = small();
+    let client = FakeClient::new([]);
+    let order = vec![TokenSource::Local, TokenSource::Engine];
+    let models = vec![("a".into(), ModelTokens { order, deadline: Some(PATIENCE), ..local(&directory) })];
+    let engines = FakeDirectory::new(EngineKind::Sglang, &["http://a:30000"]);
+    let chain =
+        Chain::with_loader(models, client.clone(), engines, ManualClock::new(), local_slot::disk_loader());
+    chain.loaded().await;
+    let mut asked = request(RequestKind::Chat, &chat());
+    asked.model = "a".into();
+    assert_eq!(chain.encode(&asked).await.unwrap().source, TokenSource::Local);
+    let mut body = chat();
+    body["tools"] = json!([{"type": "function", "function": {"name": "f"}}]);
+    asked.body = body.to_string().into();
+    client.answer(tokens(&[7]));
+    assert_eq!(chain.encode(&asked).await.unwrap().source, TokenSource::Engine);
+    asked.kind = RequestKind::Responses;
+    asked.body = json!({"input": "x"}).to_string().into();
+    assert_eq!(chain.encode(&asked).await.unwrap_err().label(), "inexact");
+}
+
 #[tokio::test]
 async fn two_that_refuse_are_believed() {
     let directory = small();
@@ -220,4 +282,37 @@ async fn probes_that_agree_all_along_prove_nothing_against_requests() {
     *fixture.version.lock() = "2";
     fixture.chain.verify().await;
     assert!(!fixture.demoted(), "another engine");
+}
+
+/// Whether the chats of the probes were told the day when a source was reconsidered.
+async fn probes_are_dated(template: Option<&str>) -> bool {
+    let dated = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&dated);
+    let client = ServingClient::new(move |call| {
+        let told = memchr::memmem::find(&call.body, b"chat_template_kwargs").is_some();
+        seen.fetch_add(usize::from(told), Ordering::SeqCst);
+        answer(if call.url.ends_with("/version") { 404 } else { 400 }, "{}")
+    });
+    let directory = tempfile::tempdir().unwrap();
+    if let Some(template) = template {
+        write_tokenizer(directory.path(), |_| {}, template);
+    }
+    let models = vec![("a".into(), all(template.map(|_| &directory)))];
+    let engines = FakeDirectory::new(EngineKind::Vllm, &["http://a:8000"]);
+    let chain = Chain::with_loader(models, client, engines, ManualClock::new(), local_slot::disk_loader());
+    chain.loaded().await;
+    chain.verify().await;
+    dated.store(0, Ordering::SeqCst);
+    for _ in 0..3 {
+        chain.observe(&"a".into(), TokenSource::Service, 1, 2);
+    }
+    chain.verify().await;
+    dated.load(Ordering::SeqCst) > 0
+}
+
+#[tokio::test]
+async fn probes_are_told_the_day_only_where_the_template_prints_it() {
+    assert!(!probes_are_dated(None).await);
+    assert!(!probes_are_dated(Some(CHATML)).await, "some tokenizers take no template arguments");
+    assert!(probes_are_dated(Some("{{ date_string }}{{ messages[0].content }}")).await);
 }

@@ -95,6 +95,61 @@ async fn a_wrong_tokenizer_is_demoted_until_the_engine_changes() {
     assert!(fixture.status().sources[0].demoted);
 }
 
+/// Holds an engine's answers back until a permit comes.
+struct Held<C> {
+    inner: Arc<C>,
+    permits: tokio::sync::Semaphore,
+}
+
+impl<C: kvasir_core::SideClient> kvasir_core::SideClient for Held<C> {
+    fn call(
+        &self,
+        request: kvasir_core::SideRequest,
+    ) -> kvasir_core::BoxFuture<'_, Result<kvasir_core::SideResponse, SideError>> {
+        Box::pin(async move {
+            self.permits.acquire().await.unwrap().forget();
+            self.inner.call(request).await
+        })
+    }
+}
+
+#[tokio::test]
+async fn probes_of_a_tokenizer_that_was_replaced_meanwhile_say_nothing_of_the_new_one() {
+    let other = "{% for m in messages %}{{ m.content }}!{% endfor %}";
+    let directory = tempfile::tempdir().unwrap();
+    write_tokenizer(directory.path(), |_| {}, other);
+    let engine = loaded(CHATML);
+    let inner = ServingClient::new(move |call| engine_answer(&engine, true, "1", call));
+    let client = Arc::new(Held { inner, permits: tokio::sync::Semaphore::new(0) });
+    let tokens = ModelTokens { local_dir: Some(directory.path().to_owned()), ..ModelTokens::default() };
+    let chain = Chain::with_loader(
+        vec![("m".into(), tokens)],
+        client.clone(),
+        FakeDirectory::new(EngineKind::Vllm, &["http://a:8000"]),
+        ManualClock::new(),
+        local_slot::disk_loader(),
+    );
+    chain.loaded().await;
+    let replaced = async {
+        // The version and eight of the probes, so that most were compared with the former tokenizer.
+        client.permits.add_permits(9);
+        while client.permits.available_permits() > 0 || client.inner.urls().len() < 9 {
+            tokio::task::yield_now().await;
+        }
+        write_tokenizer(directory.path(), |_| {}, CHATML);
+        chain.look_at_files().await;
+        // A request notices first that there is another one.
+        chain.models.read().values().for_each(|model| model.notice_loads());
+        client.permits.add_permits(10_000);
+    };
+    tokio::join!(chain.verify(), replaced);
+    let status = chain.status().remove(0);
+    assert_eq!((status.sources[0].demoted, status.sources[0].contradictions), (false, 0));
+    assert_eq!(status.probes, ProbeStatus::default());
+    chain.verify().await;
+    assert_eq!(chain.status().remove(0).probes.proof, Proof::Exact);
+}
+
 #[tokio::test]
 async fn the_versions_kept_are_bounded() {
     let fixture = fixture().await;

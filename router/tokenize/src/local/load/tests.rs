@@ -153,3 +153,65 @@ fn errors_name_the_file_and_the_way_out() {
     huge.set_len(LARGEST_FILE + 1).unwrap();
     assert!(directory.error().contains("268435457 bytes are too many"));
 }
+
+/// A Llama's `tokenizer.json` of old, which marks spaces with a normaliser.
+fn old_llama() -> Value {
+    json!({
+        "added_tokens": [{"id": 1, "content": "<s>", "special": true, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false}],
+        "normalizer": {"type": "Sequence", "normalizers": [
+            {"type": "Prepend", "prepend": "▁"}, {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]},
+        "pre_tokenizer": null, "post_processor": null, "decoder": null,
+        "model": {"type": "BPE", "vocab": {"<unk>": 0, "<s>": 1, "▁": 2, "a": 3, "▁a": 4, "</s>": 5}, "merges": ["▁ a"]},
+    })
+}
+
+#[test]
+fn the_class_decides_what_becomes_of_a_tokenizer_json() {
+    let directory = Directory::new();
+    directory
+        .write("tokenizer.json", old_llama().to_string())
+        .write("tokenizer_config.json", r#"{"tokenizer_class":"LlamaTokenizerFast","legacy":false}"#);
+    let error = directory.error();
+    assert!(error.contains("put the model's config.json beside it"), "{error}");
+    let ids = || directory.load().unwrap().encode_text("<s>a<s>a", false);
+    directory.write("config.json", r#"{"model_type":"llama"}"#);
+    assert_eq!(ids(), Ok(vec![1, 3, 1, 3]), "only the first piece of a text gets a space");
+    directory.write("config.json", r#"{"model_type":"deepseek_v3"}"#);
+    assert_eq!(ids(), Ok(vec![1, 4, 1, 4]));
+    directory.write("tokenizer_config.json", r#"{"tokenizer_class":"CodeLlamaTokenizer"}"#);
+    directory.write("config.json", r#"{"model_type":"llama"}"#);
+    assert!(directory.error().contains("PreTrainedTokenizerFast"), "{}", directory.error());
+    directory.write("tokenizer_config.json", r#"{"auto_map":{"AutoTokenizer":["x.Y",null]}}"#);
+    assert!(directory.error().contains("auto_map"), "{}", directory.error());
+    directory.write("tokenizer_config.json", r#"{"tokenizer_class":"Qwen2Tokenizer"}"#);
+    assert!(directory.error().contains("not made for the class"), "{}", directory.error());
+}
+
+#[test]
+fn tokens_beside_a_tokenizer_json_are_found() {
+    let directory = Directory::new();
+    let config = json!({"added_tokens_decoder": {"1": {"content": "<s>", "special": true, "lstrip": true, "rstrip": true}},
+                        "image_token": "<i>", "additional_special_tokens": ["a"], "chat_template": "{{ image_token }}{{ additional_special_tokens }}"});
+    directory
+        .write("tokenizer.json", old_llama().to_string())
+        .write("tokenizer_config.json", config.to_string());
+    let tokenizer = directory.load().unwrap();
+    assert_eq!(tokenizer.encode_text("a <s> a<i>", false), Ok(vec![3, 1, 3, 6]));
+    assert_eq!((tokenizer.token(6).as_deref(), tokenizer.token(9)), (Some("<i>"), None));
+    let body = json!({"messages": [{"role": "user", "content": "x"}]});
+    assert_eq!(chat(&tokenizer, &body), Ok(vec![6]), "the list has no name in templates");
+    directory.write("tokenizer_config.json", r#"{"split_special_tokens":true}"#);
+    assert!(directory.error().contains("split_special_tokens"));
+}
+
+#[test]
+fn chats_that_the_engine_writes_itself_are_declined() {
+    let directory = Directory::new();
+    directory
+        .write("tokenizer.json", old_llama().to_string())
+        .write("tokenizer_config.json", r#"{"chat_template":"<s>"}"#)
+        .write("config.json", r#"{"model_type":"gpt_oss"}"#);
+    let tokenizer = directory.load().unwrap();
+    assert_eq!(tokenizer.encode_text("a", false), Ok(vec![4]));
+    assert_eq!(chat(&tokenizer, &json!({"messages": [{"role": "user", "content": "x"}]})), Err("inexact"));
+}

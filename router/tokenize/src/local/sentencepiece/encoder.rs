@@ -233,6 +233,11 @@ impl SentencePiece {
         }
     }
 
+    /// The piece of an id.
+    pub fn token(&self, id: u32) -> Option<&str> {
+        self.pieces.get(usize::try_from(id).ok()?).map(|piece| piece.text.as_str())
+    }
+
     /// The text of ids. Control tokens have none.
     pub fn decode(&self, ids: &[u32]) -> String {
         let mut out: Vec<u8> = Vec::new();

@@ -5,39 +5,23 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 
-use super::super::outline::{AddedToken, configured_tokens};
+use super::super::load::{Rebuilt, Settings};
+use super::super::outline::AddedToken;
 use super::{Model, PieceKind};
-
-/// Tokens that are named in the configuration, in the order in which they get ids, and what they are by default.
-const NAMED: [(&str, Option<&str>); 3] =
-    [("bos_token", Some("<s>")), ("eos_token", Some("</s>")), ("unk_token", Some("<unk>"))];
-
-/// The files beside the model that decide ids.
-#[derive(Debug)]
-pub struct LlamaConfig<'a> {
-    /// `tokenizer_config.json`.
-    pub config: &'a Value,
-    /// `special_tokens_map.json`, which old directories have.
-    pub map: &'a Value,
-    /// `added_tokens.json`, which old directories have.
-    pub added: &'a Value,
-    /// `config.json` of the model.
-    pub model: &'a Value,
-}
 
 /// Writes the model as a `tokenizer.json`.
 ///
 /// # Errors
 /// What is not followed here; then only transformers itself can write the file.
-pub fn tokenizer_json(model: &Model, files: &LlamaConfig<'_>) -> Result<Vec<u8>, String> {
-    files.check()?;
-    let config = with_defaults(files.config);
+pub fn tokenizer_json(model: &Model, files: &Settings) -> Result<Vec<u8>, String> {
+    check(files)?;
+    let config = with_defaults(&files.config);
     let vocab: HashMap<&str, usize> =
         model.pieces.iter().enumerate().map(|(id, piece)| (piece.text.as_str(), id)).collect();
     let prefix = usize::from(switch(&config, "add_prefix_space", true)?);
     let mut added: Vec<Value> = Vec::new();
     let mut ids: HashMap<String, usize> = HashMap::new();
-    for token in added_tokens(model, &config)? {
+    for token in added_tokens(model, files)? {
         let next = model.pieces.len() + ids.values().filter(|id| **id >= model.pieces.len()).count();
         let id = vocab.get(token.content.as_str()).copied().unwrap_or(next);
         ids.insert(token.content.clone(), id);
@@ -70,47 +54,43 @@ pub fn tokenizer_json(model: &Model, files: &LlamaConfig<'_>) -> Result<Vec<u8>,
     Ok(written.to_string().into_bytes())
 }
 
-impl LlamaConfig<'_> {
-    /// What would make transformers take another way.
-    fn check(&self) -> Result<(), String> {
-        let text = |value: &Value, name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
-        match text(self.config, "tokenizer_class").as_deref().map(|name| name.trim_end_matches("Fast")) {
-            Some("LlamaTokenizer") => {}
-            Some(other) => return Err(format!("a tokenizer of the class {other}")),
-            None => return Err("tokenizer_config.json names no tokenizer_class".to_owned()),
-        }
-        if self.config.pointer("/auto_map/AutoTokenizer").is_some() {
-            return Err("a tokenizer with code of its own".to_owned());
-        }
-        if let Some(other) = text(self.model, "model_type").filter(|kind| kind != "llama") {
-            return Err(format!("a LlamaTokenizer for a model of the type {other}"));
-        }
-        if self.config.get("split_special_tokens") == Some(&Value::Bool(true)) {
-            return Err("split_special_tokens".to_owned());
-        }
-        if self.config.get("extra_special_tokens").is_some_and(|extra| !extra.is_null()) {
-            return Err("extra_special_tokens".to_owned());
-        }
-        self.check_old_files()
+/// What would make transformers take another way.
+fn check(files: &Settings) -> Result<(), String> {
+    let text = |value: &Value, name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
+    match text(&files.config, "tokenizer_class").as_deref().map(|name| name.trim_end_matches("Fast")) {
+        Some("LlamaTokenizer") => {}
+        Some(other) => return Err(format!("a tokenizer of the class {other}")),
+        None => return Err("tokenizer_config.json names no tokenizer_class".to_owned()),
     }
+    if files.has_own_code() {
+        return Err("a tokenizer with code of its own".to_owned());
+    }
+    if let Some(other) = text(&files.model, "model_type").filter(|kind| kind != "llama") {
+        return Err(format!("a LlamaTokenizer for a model of the type {other}"));
+    }
+    files.check_switches()?;
+    if files.config.get("extra_special_tokens").is_some_and(|extra| !extra.is_null()) {
+        return Err("extra_special_tokens".to_owned());
+    }
+    check_old_files(files)
+}
 
-    /// Files of older versions may say again what the configuration says, and nothing else.
-    fn check_old_files(&self) -> Result<(), String> {
-        let config = with_defaults(self.config);
-        for (name, value) in self.map.as_object().into_iter().flatten() {
-            if content(Some(value)) != content(config.get(name)) {
-                return Err(format!("{name} in special_tokens_map.json, but not in tokenizer_config.json"));
-            }
+/// Files of older versions may say again what the configuration says, and nothing else.
+fn check_old_files(files: &Settings) -> Result<(), String> {
+    let config = with_defaults(&files.config);
+    for (name, value) in files.map.as_object().into_iter().flatten() {
+        if content(Some(value)) != content(config.get(name)) {
+            return Err(format!("{name} in special_tokens_map.json, but not in tokenizer_config.json"));
         }
-        let listed = self.config.get("added_tokens_decoder").and_then(Value::as_object);
-        for (name, id) in self.added.as_object().into_iter().flatten() {
-            let entry = listed.and_then(|listed| listed.get(&id.to_string()));
-            if content(entry).as_deref() != Some(name) {
-                return Err("tokens in added_tokens.json that added_tokens_decoder lacks".to_owned());
-            }
-        }
-        Ok(())
     }
+    let listed = files.config.get("added_tokens_decoder").and_then(Value::as_object);
+    for (name, id) in files.added.as_object().into_iter().flatten() {
+        let entry = listed.and_then(|listed| listed.get(&id.to_string()));
+        if content(entry).as_deref() != Some(name) {
+            return Err("tokens in added_tokens.json that added_tokens_decoder lacks".to_owned());
+        }
+    }
+    Ok(())
 }
 
 /// The text of a token: a text, or an object with one.
@@ -125,45 +105,23 @@ fn content(value: Option<&Value>) -> Option<String> {
 /// The configuration with the tokens that the class names itself.
 fn with_defaults(config: &Value) -> Value {
     let mut config = config.as_object().cloned().unwrap_or_default();
-    for (name, token) in NAMED {
-        config.entry(name).or_insert_with(|| json!(token));
+    for (name, token) in Rebuilt::Llama.defaults() {
+        config.entry(*name).or_insert_with(|| json!(token));
     }
     Value::Object(config)
 }
 
 /// All added tokens in the order in which they get ids: those of the configuration, then the listed ones, which are
 /// the model's own unless the configuration lists others.
-fn added_tokens(model: &Model, config: &Value) -> Result<Vec<AddedToken>, String> {
-    let mut tokens = configured_tokens(config, &[]);
-    let plain = |content: &str, special: bool| AddedToken {
-        content: content.to_owned(),
-        single_word: false,
-        lstrip: false,
-        rstrip: false,
-        normalized: false,
-        special,
-    };
-    let listed: Vec<AddedToken> = match config.get("additional_special_tokens") {
-        Some(Value::Array(list)) => list
-            .iter()
-            .map(|token| match token {
-                Value::String(content) => Ok(plain(content, true)),
-                other => serde_json::from_value(other.clone())
-                    .map(|token: AddedToken| AddedToken { special: true, ..token })
-                    .map_err(|_| "additional_special_tokens is malformed".to_owned()),
-            })
-            .collect::<Result<_, _>>()?,
-        Some(Value::Null) | None => model
-            .pieces
-            .iter()
-            .filter(|piece| matches!(piece.kind, PieceKind::Control | PieceKind::Symbol))
-            .map(|piece| plain(&piece.text, piece.kind == PieceKind::Control))
-            .collect(),
-        Some(_) => return Err("additional_special_tokens is malformed".to_owned()),
-    };
-    for token in listed {
-        if !tokens.iter().any(|other| other.content == token.content) {
-            tokens.push(token);
+fn added_tokens(model: &Model, files: &Settings) -> Result<Vec<AddedToken>, String> {
+    let mut tokens = files.special(&[], Rebuilt::Llama.defaults())?.missing(&[]);
+    if files.config.get("additional_special_tokens").is_none_or(Value::is_null) {
+        for piece in &model.pieces {
+            let control = piece.kind == PieceKind::Control;
+            let found = control || piece.kind == PieceKind::Symbol;
+            if found && !tokens.iter().any(|other| other.content == piece.text) {
+                tokens.push(AddedToken { normalized: false, ..AddedToken::plain(&piece.text, control) });
+            }
         }
     }
     Ok(tokens)
@@ -179,7 +137,10 @@ fn switch(config: &Value, name: &str, default: bool) -> Result<bool, String> {
 }
 
 /// Before which parts of a text a space is put that it does not have.
-fn prepend(config: &Value) -> Result<&'static str, String> {
+///
+/// # Errors
+/// A switch is neither true nor false.
+pub fn prepend(config: &Value) -> Result<&'static str, String> {
     let (prefix, legacy) = (switch(config, "add_prefix_space", true)?, switch(config, "legacy", false)?);
     Ok(match (prefix, legacy) {
         (false, _) => "never",

@@ -2,6 +2,7 @@ use proptest::prelude::*;
 use serde_json::{Value as Config, json};
 
 use super::*;
+use crate::local::load::Settings;
 
 /// Writes model files.
 #[derive(Clone, Debug)]
@@ -253,12 +254,9 @@ fn llama(change: impl Fn(&mut Config)) -> Result<Config, String> {
     writer.pieces.push(("[X]".to_owned(), 0.0, 4));
     let mut files = json!({"config": {"tokenizer_class": "LlamaTokenizer", "add_bos_token": true}});
     change(&mut files);
-    let config = LlamaConfig {
-        config: &files["config"],
-        map: &files["map"],
-        added: &files["added"],
-        model: &files["model"],
-    };
+    let file = |name: &str| files[name].clone();
+    let config =
+        Settings { config: file("config"), map: file("map"), added: file("added"), model: file("model") };
     tokenizer_json(&writer.model(), &config).map(|text| serde_json::from_slice(&text).unwrap())
 }
 

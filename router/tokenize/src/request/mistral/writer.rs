@@ -308,5 +308,6 @@ fn parse_result(text: &str) -> Result<Json, TokenizeError> {
         Err(ParseError::Surrogate(_) | ParseError::TooDeep) => {
             Err(TokenizeError::Inexact("a tool result that cannot be printed"))
         }
+        Err(ParseError::TooMany) => Err(TokenizeError::Inexact("too many values")),
     }
 }
