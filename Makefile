@@ -6,7 +6,7 @@ SHELL := /bin/bash
 CACHE ?= $(or $(KVASIR_CACHE),$(HOME)/.cache/kvasir)
 export KVASIR_CACHE := $(CACHE)
 
-.PHONY: help setup tokenizers build demo check fmt clippy deny test bench e2e-vllm e2e-tokenizer-service exactness docs
+.PHONY: help setup tokenizers build demo check fmt clippy deny test faults-long soak bench e2e-vllm e2e-tokenizer-service exactness docs
 
 help: ## Show the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,12 @@ check: fmt clippy deny ## Format, lints, dependency rules
 
 test: setup tokenizers ## All tests; the closing line has the counts
 	@e2e/test.sh
+
+faults-long: setup tokenizers ## Every fault at full length, into docs/faults.md; a quarter of an hour
+	@e2e/faults/run.sh $(ARGS)
+
+soak: setup ## Ten minutes of churn, then every view against the engines' truth, into docs/soak.md
+	@e2e/soak/run.sh $(ARGS)
 
 bench: build ## Figures against a direct call, a bare hop and public peers; minutes long
 	@e2e/bench/run.sh $(ARGS)

@@ -3,6 +3,7 @@
 from pathlib import Path
 from statistics import median
 
+import shared
 import tokens
 from tables import figure, gap, table
 
@@ -10,7 +11,7 @@ HEAD = """# Benchmarks
 
 `make bench` fills this page, newest run first. Everything runs on one machine, so the clients and the engines take part
 of the cores; compare figures of one run only. CPU time per request is the steadiest of them.
-`make bench ARGS='--only tokens'` measures tokenizing alone, in a minute.
+`make bench ARGS='--only tokens'` measures tokenizing alone, in a minute; `--only redis` what one view through Redis costs.
 """
 
 NETWORK = """Four mock engines that answer at once; access log to a file and decision record on. Prompts are cut from this \
@@ -156,6 +157,7 @@ def targets(run):
         *(tokens.targets(whole["tokens"]) if whole["tokens"] else []),
         *(decision_targets(whole["decision"]) if whole["decision"] else []),
         *(index_targets(whole["index"]) if whole["index"] else []),
+        *(shared.targets(whole["redis"]) if whole["redis"] else []),
         *(placement_targets(whole["placement"]) if whole["placement"] else []),
     ]
 
@@ -237,8 +239,8 @@ def millions(value):
 def target_table(run):
     lines = []
     for work, wanted, unit, measured, bound, more in targets(run):
-        digits = 2 if unit in ("ms", "M/s") else 0 if unit == "/s" else 1
-        if wanted.endswith(("hop", "of bound")) and bound is not None:
+        digits = 2 if unit in ("ms", "s", "M/s") else 0 if unit == "/s" else 1
+        if wanted.endswith(("hop", "of bound", "HGETALL")) and bound is not None:
             wanted = f"{wanted} = {bound:.1f} {unit}"
         lines.append([work, wanted, "-" if measured is None else f"{figure(measured, digits)} {unit}",
                       gap(measured, bound, more)])
@@ -302,6 +304,8 @@ def section(whole):
     if index:
         parts.append("### Index")
         parts.append(f"**Not measured**: {index['problem']}" if "problem" in index else index_text(index))
+    if whole["redis"]:
+        parts += shared.section(whole["redis"])
     placement = whole["placement"]
     if placement:
         parts.append("### Placement (`kvasir demo`)")

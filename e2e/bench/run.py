@@ -17,12 +17,13 @@ sys.dont_write_bytecode = True  # the modules lie in the repository
 
 import report  # noqa: E402
 import servers  # noqa: E402
+import shared  # noqa: E402
 import tokens  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 
 # What is measured without a network; `--only` takes these names beside those of targets.
-PARTS = ("tokens", "decision", "index", "demo")
+PARTS = ("tokens", "decision", "index", "redis", "demo")
 
 # Between two chunks of a stream. Requests for one token see nothing of it.
 DECODE_US = 10_000
@@ -196,7 +197,8 @@ class Bench:
 
     def parts(self):
         """What needs no network: figures by name, nothing for a part that was not asked for."""
-        measured = {"tokens": self.tokens, "decision": self.decision, "index": self.index, "demo": self.placement}
+        measured = {"tokens": self.tokens, "decision": self.decision, "index": self.index, "redis": self.shared,
+                    "demo": self.placement}
         return {name: measured[name]() if name in self.args.parts else {} for name in PARTS}
 
     def tokens(self):
@@ -222,6 +224,11 @@ class Bench:
     def index(self):
         say("index ...")
         return self.stages("index", *(["--seconds=1"] if self.args.quick else []))
+
+    def shared(self):
+        """One view through Redis: lookups and the mirror."""
+        say("redis ...")
+        return shared.measure(self.setup, self.args.quick, run_json)
 
     def placement(self):
         """The demo: one workload under random, KV-aware and all-knowing placement."""

@@ -3,6 +3,7 @@
 #
 #   e2e/bench/run.sh [--quick] [--write] ...      see e2e/bench/run.py --help
 #   e2e/bench/run.sh --only tokens [--write]      tokenizing alone: no servers, no peers, a minute
+#   e2e/bench/run.sh --only redis [--write]       one view through Redis alone: a redis-server, no peers, a minute
 #
 # Peers come from pip and apt into ${KVASIR_CACHE:-$HOME/.cache/kvasir}/bench, once. One that cannot be had is named in
 # the report with the reason; it is never left out in silence.
@@ -58,7 +59,7 @@ for word in "$@"; do
   if [ "$before" = --only ]; then only=$word; fi
   before=$word
 done
-part='(tokens|decision|index|demo)'
+part='(tokens|decision|index|redis|demo)'
 if ! [[ $only =~ ^$part(,$part)*$ ]]; then get_peers; fi
 
 e2e/tokenizers/fetch.sh || echo "tokenizers: not all could be fetched"

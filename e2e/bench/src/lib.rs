@@ -4,7 +4,7 @@
 //! closed loop and times them. Beside the load generator there are a bare Pingora hop, which is what any router built on
 //! Pingora costs at least, engines that read and forget, and the timings of what happens inside one decision. [`Mix`] makes
 //! chats of text that was never seen, for what tokens cost: [`tokens`] of long chats on one thread, [`lanes`] of short ones
-//! beside them.
+//! beside them. [`shared`] is about Redis: lookups in it, and the mirror of what agents publish.
 
 pub mod corpus;
 pub mod decision;
@@ -15,6 +15,7 @@ pub mod mix;
 pub mod play;
 pub mod prompt;
 pub mod resident;
+pub mod shared;
 pub mod tokens;
 
 pub use corpus::Corpus;

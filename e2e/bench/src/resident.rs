@@ -145,12 +145,13 @@ fn apply(index: &Index, slot: OwnerSlot, batches: &[Batch]) -> Duration {
     started.elapsed()
 }
 
-/// All engines name a block of a prompt alike, as vLLM does from 0.24 on.
-fn engine_hash(prompt: u64, block: usize) -> EngineHash {
+/// The engine's name of a block. All engines name a block of a prompt alike, as vLLM does from 0.24 on.
+pub(crate) fn engine_hash(prompt: u64, block: usize) -> EngineHash {
     EngineHash::Int { bits: scatter(prompt.wrapping_mul(1 << 16) ^ block as u64), negative: false }
 }
 
-fn token_id(prompt: u64, token: usize) -> u32 {
+/// A token of a prompt.
+pub(crate) fn token_id(prompt: u64, token: usize) -> u32 {
     // The size of Qwen2.5's vocabulary.
     (scatter(prompt ^ (token as u64) << 24) % 151_665) as u32
 }
