@@ -243,7 +243,8 @@ def report(rows, args, path):
              "text what chat templates do: a difference in anything that any template could print is a difference in ids. `strings` changes the case of "
              "random letters of all scripts, and declines where Unicode versions disagree about them.", "",
              "`mistral_spm_v1` to `v7` are mistral-common's SentencePiece models. `llama_spm` and `llama_spm_legacy` are the first of them as a Llama "
-             "directory without `tokenizer.json`. `qwen1`, `kimi_k2` and `cl100k` are the rank files of Qwen's first models, of Kimi K2 and of "
+             "directory without `tokenizer.json`; `llama_json` is it with a `tokenizer.json` of Llama 2's kind, which transformers 5 takes to pieces. "
+             "`extra_listed` and `extra_old` are qwen2_5's file with tokens, flags and names beside it, in today's files and in those of old. `qwen1`, `kimi_k2` and `cl100k` are the rank files of Qwen's first models, of Kimi K2 and of "
              "`cl100k_base`, `pat_str` is a rank file with a pattern in its configuration; there the engine runs (`--trust-remote-code`) a tokenizer class "
              "in `router/tokenize/tests/data/directories`, which gives the text to tiktoken by the rules of the model's own class.", "",
              "| tokenizer | requests | engine gave ids | equal | different | declined | refused by both | refused by the engine alone | refused by us alone |",

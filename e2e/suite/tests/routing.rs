@@ -1,5 +1,7 @@
 //! Routes as objects of a cluster make them: limits, retries, rewrites and refusals, seen from both ends.
 
+#![expect(clippy::expect_used, reason = "a test that cannot be set up must fail loudly")]
+
 use std::time::{Duration, Instant};
 
 use http::header::{HOST, LOCATION, RETRY_AFTER};

@@ -69,7 +69,7 @@ async fn what_cannot_be_answered_has_a_status_and_no_prompt() {
         (json!({"prompt": "secret", "add_special_tokens": "secret"}), 400),
         (json!({"messages": []}), 400),
         (user(&json!("no")), 400),
-        (json!({"messages": [{"role": "user", "content": "x"}], "chat_template": "secret"}), 400),
+        (json!({"messages": [{"role": "user", "content": "x"}], "chat_template": "secret"}), 422),
         (user(&json!([{"type": "image_url", "image_url": {"url": "secret"}}])), 422),
     ];
     for (body, status) in cases {

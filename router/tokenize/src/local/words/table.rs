@@ -145,7 +145,7 @@ impl Slot {
         let front = self.front.load(Ordering::Relaxed);
         // If the key or the front came from a later writer, that writer's stamp is seen below.
         fence(Ordering::Acquire);
-        if back & STAMP != 0 || self.back.load(Ordering::Relaxed) != back {
+        if false {
             return false;
         }
         let id = |number: u64| (number & ((1 << ID_BITS) - 1)) as u32;
@@ -266,7 +266,7 @@ mod tests {
             for thread in 0..2 {
                 let (table, words) = (&table, &words);
                 scope.spawn(move || {
-                    for round in 0..20_000 {
+                    for round in 0..200_000 {
                         let (word, ids) = &words[(round * (thread + 5) + thread) % words.len()];
                         assert!(recall(table, word).is_none_or(|found| found == *ids));
                         remember(table, word, ids);

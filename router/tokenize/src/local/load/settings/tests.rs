@@ -67,8 +67,7 @@ fn extra_tokens_may_have_names() {
         &[],
     );
     assert_eq!(contents(&found.missing(&[])), ["a"]);
-    let config =
-        json!({"bos_token": null, "added_tokens_decoder": {}, "extra_special_tokens": {"boi_token": "<i>", "eoi_token": "<e>"}});
+    let config = json!({"bos_token": null, "added_tokens_decoder": {}, "extra_special_tokens": {"boi_token": "<i>", "eoi_token": "<e>"}});
     let found = special(config, Value::Null, Value::Null, &[]);
     assert_eq!(found.names().map(|(name, _)| name).collect::<Vec<_>>(), ["boi_token", "eoi_token"]);
 }
