@@ -1,5 +1,6 @@
 //! Mock engines with an agent each, routers over one Redis, and the engines' truth by a path of its own.
 
+use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -185,7 +186,36 @@ impl Fleet {
 
     /// Waits until that is so; gives how long it took.
     pub async fn until_true(&self, what: &str) -> Duration {
-        until(what, || self.is_true()).await
+        let begun = Instant::now();
+        while !self.is_true() {
+            assert!(begun.elapsed() < guard(), "never happened: {what}\n{}", self.differences());
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        begun.elapsed()
+    }
+
+    /// What the router gets wrong, and what it says of the owners.
+    fn differences(&self) -> String {
+        let mut text = String::new();
+        for (engine, seed) in
+            self.engines.iter().flat_map(|engine| (1..=self.seeds).map(move |seed| (engine, seed)))
+        {
+            let (credited, held) = (credit(&self.router, engine, seed), truth(engine, seed));
+            if credited != held {
+                let _ = writeln!(text, "prompt {seed} at {}: {credited} of {held} tokens", engine.url());
+            }
+        }
+        let page = self.router.metrics_page();
+        let lines = page.lines().filter(|line| line.starts_with("kvasir_mirror") && !line.ends_with(" 0"));
+        lines.for_each(|line| text.extend([line, "\n"]));
+        for stats in self.router.gateway.index.stats() {
+            let _ = writeln!(
+                text,
+                "{}: {:?}, {} blocks, mirrored: {}",
+                stats.slot.0, stats.completeness, stats.blocks, stats.mirrored
+            );
+        }
+        text
     }
 
     /// Starts the agent of an engine again.
@@ -270,12 +300,16 @@ pub fn id_of(engine: &Engine) -> String {
     format!("default/{}", engine.address())
 }
 
+/// Outlasts the longest outage.
+fn guard() -> Duration {
+    outage() + Duration::from_secs(40)
+}
+
 /// Waits for a condition, within a guard that outlasts the longest outage; gives how long it took.
 pub async fn until(what: &str, mut holds: impl FnMut() -> bool) -> Duration {
     let begun = Instant::now();
-    let guard = outage() + Duration::from_secs(40);
     while !holds() {
-        assert!(begun.elapsed() < guard, "never happened: {what}");
+        assert!(begun.elapsed() < guard(), "never happened: {what}");
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     begun.elapsed()

@@ -210,7 +210,8 @@ fn pairs(model: &Model, bytes: &[u32], changes: Changes, cuts: &mut Cuts) -> Res
             cuts.close(last_byte(before), first_byte(behind));
         }
     }
-    Pairs::of(merges).ok_or("more merges than are followed")
+    let highest = model.vocab.values().copied().max().unwrap_or_default();
+    Pairs::of(merges, highest).ok_or("more merges or higher ids than are followed")
 }
 
 fn close_tokens(tokens: &[AddedToken], cuts: &mut Cuts) {

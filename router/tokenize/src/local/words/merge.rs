@@ -207,7 +207,7 @@ mod tests {
     /// Letters `a` to `c`, a letter of two bytes, and merges of letters and what was merged before.
     fn merges(pairs: &[(u32, u32)]) -> Merges {
         let pairs = pairs.iter().zip(4..).map(|((left, right), known)| (left % known, right % known, known));
-        let pairs = Pairs::of(pairs.collect()).unwrap();
+        let pairs = Pairs::of(pairs.collect(), 2_000).unwrap();
         let letters = LETTERS.into_iter().zip(0..).collect();
         Merges::new(letters, std::array::from_fn(|byte| 1000 + byte as u32), pairs)
     }

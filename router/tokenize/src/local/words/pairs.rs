@@ -1,6 +1,7 @@
 //! The list of merges: which two ids become which third, and in what order, in as little memory as it takes.
 //!
-//! Merging a word asks for a dozen pairs all over the list. Half the memory of a general map is a third of the time.
+//! Merging a word asks for a dozen pairs all over the list: what that takes is the time until memory answers, and less
+//! memory answers sooner. A pair and its rank are one number here.
 
 use std::fmt;
 
@@ -29,12 +30,10 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// Merges left, right and what they become, the first to be merged first. Of equal pairs the last one counts. `None`
-    /// where there are too many, or an id is too high.
-    pub fn of(merges: Vec<(u32, u32, u32)>) -> Option<Self> {
-        let highest = (1 << ID_BITS) - 1;
-        if merges.len() >= 1 << RANK_BITS || merges.iter().any(|(left, right, _)| *left.max(right) >= highest)
-        {
+    /// Merges left, right and what they become, the first to be merged first; of equal pairs the last one counts. None of
+    /// the vocabulary's ids is higher than `highest`. `None` where that or the number of merges is too high for a slot.
+    pub fn of(merges: Vec<(u32, u32, u32)>, highest: u32) -> Option<Self> {
+        if merges.len() >= 1 << RANK_BITS || highest >= (1 << ID_BITS) - 1 {
             return None;
         }
         let slots = (merges.len() * 2).max(2).next_power_of_two();
@@ -101,7 +100,7 @@ mod tests {
     fn every_pair_has_its_rank_and_no_other_has_one() {
         let merges: Vec<(u32, u32, u32)> =
             (0..3_000).map(|n| (n % 50, (n * 7_919) % (1 << 20), 100_000 + n)).collect();
-        let pairs = Pairs::of(merges.clone()).unwrap();
+        let pairs = Pairs::of(merges.clone(), 1 << 20).unwrap();
         let mut found = 0;
         for ((left, right, merged), rank) in merges.iter().zip(0..) {
             assert_eq!(pairs.rank(*left, *right), rank);
@@ -115,15 +114,16 @@ mod tests {
 
     #[test]
     fn of_equal_pairs_the_last_one_counts() {
-        let pairs = Pairs::of(vec![(1, 2, 3), (4, 5, 6), (1, 2, 7)]).unwrap();
+        let pairs = Pairs::of(vec![(1, 2, 3), (4, 5, 6), (1, 2, 7)], 7).unwrap();
         assert_eq!((pairs.rank(1, 2), pairs.merged(2)), (2, Some(7)));
-        assert_eq!(Pairs::of(Vec::new()).unwrap().rank(0, 0), NONE);
+        assert_eq!(Pairs::of(Vec::new(), 0).unwrap().rank(0, 0), NONE);
     }
 
     #[test]
     fn ids_that_do_not_fit_are_told() {
-        assert!(Pairs::of(vec![(1, (1 << ID_BITS) - 2, 3)]).is_some());
-        assert!(Pairs::of(vec![(1, (1 << ID_BITS) - 1, 3)]).is_none());
-        assert!(Pairs::of(vec![(u32::MAX, 1, 3)]).is_none());
+        let highest = (1 << ID_BITS) - 2;
+        let pairs = Pairs::of(vec![(highest, highest, 3), (0, 0, 4)], highest).unwrap();
+        assert_eq!((pairs.rank(highest, highest), pairs.rank(0, 0), pairs.rank(highest, 0)), (0, 1, NONE));
+        assert!(Pairs::of(Vec::new(), highest + 1).is_none() && Pairs::of(Vec::new(), u32::MAX).is_none());
     }
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
-/// Slots: 4 MiB. Some hundred texts of all kinds have about 50,000 different words.
+/// Slots: 4 MiB. Some hundred long chats of prose and code have about 100,000 different words.
 pub const SLOTS: usize = 1 << 17;
 
 /// Slots in which a word may be: as many as fill a cache line.
@@ -22,7 +22,7 @@ const INLINE: usize = 15;
 /// Bits of an id that is kept; none of today's vocabularies has more than a fifth of these ids.
 const ID_BITS: u32 = 21;
 
-/// Most ids of a word that is kept. More would need a longer slot, and one word in fifty has more.
+/// Most ids of a word that is kept. More would need a longer slot, and of words not seen before one in thirty has more.
 const MOST_IDS: usize = 4;
 
 /// Bits of the number of ids, which stand above the last id.
@@ -145,7 +145,7 @@ impl Slot {
         let front = self.front.load(Ordering::Relaxed);
         // If the key or the front came from a later writer, that writer's stamp is seen below.
         fence(Ordering::Acquire);
-        if false {
+        if back & STAMP != 0 || self.back.load(Ordering::Relaxed) != back {
             return false;
         }
         let id = |number: u64| (number & ((1 << ID_BITS) - 1)) as u32;
