@@ -102,7 +102,10 @@ impl TestCluster {
             words.extend(keys.iter().map(String::as_str));
             assert_eq!(source.ask(&words).await, ["OK"]);
         }
-        for server in [target, source] {
+        // Every master is told, as `redis-cli` does: one that only hears of it may take a later claim of the source for
+        // the newer one, and the two then send each other's clients back and forth.
+        let others = self.masters.iter().enumerate().filter(|(number, _)| ![from, to].contains(number));
+        for server in [target, source].into_iter().chain(others.map(|(_, server)| server)) {
             assert_eq!(server.ask(&["CLUSTER", "SETSLOT", &slot, "NODE", &target_id]).await, ["OK"]);
         }
     }
