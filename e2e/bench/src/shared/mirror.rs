@@ -67,7 +67,14 @@ pub fn measure(amounts: Amounts) -> anyhow::Result<Value> {
 }
 
 fn one_thread(name: &str) -> std::io::Result<Runtime> {
-    Builder::new_multi_thread().worker_threads(1).thread_name(name).enable_all().build()
+    // Work that blocks gets threads of its own, and what a thread has used is told for as long as it lives.
+    let kept = Duration::from_secs(3600);
+    Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name(name)
+        .thread_keep_alive(kept)
+        .enable_all()
+        .build()
 }
 
 async fn run(amounts: Amounts, agents: &Handle, router: &Handle) -> anyhow::Result<Value> {
