@@ -272,7 +272,7 @@ families! {
     AGENT_RESUME_BYTES = "kvasir_agent_resume_bytes", Gauge, &["owner"], &[], "Bytes of the last state saved.";
     /// Agent: publisher.
     AGENT_PUBLISHER = "kvasir_agent_publisher_state", Gauge, &["owner", "state"], &[],
-        "1 for what the publisher is about: asking, standing_by, other_schema, publishing, following, released.";
+        "1 for what the publisher is about: asking, standing_by, other_schema, publishing, following, unheard, released.";
     /// Agent: lag.
     AGENT_PUBLISH_LAG = "kvasir_agent_publish_lag_seconds", Gauge, &["owner"], &[],
         "Seconds that the oldest change waits for Redis to confirm it; 0 without any.";
