@@ -3,6 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use kvasir_coordination::key;
+use kvasir_coordination::testing::TestServer;
 use serde_json::{Value, json};
 
 use crate::churn::Churn;
@@ -23,7 +25,8 @@ pub struct Sample {
     pub at: Duration,
     /// Resident memory of this process: engines, agents, routers and clients.
     pub resident: u64,
-    /// What the server says it uses; `None` while it is away.
+    /// What the server says it uses, its streams apart: those fill up to a number of entries, from empty after each time
+    /// that the server was started. `None` while it is away.
     pub redis: Option<u64>,
     /// Blocks in all routers' views.
     pub blocks: usize,
@@ -39,13 +42,13 @@ impl Samples {
         let mut samples = Vec::new();
         while Instant::now() < end {
             let redis = match churn.redis.try_lock() {
-                Ok(server) => server.try_ask(&["INFO", "memory"]).await.ok(),
+                Ok(server) => used(&server).await,
                 Err(_) => None,
             };
             samples.push(Sample {
                 at: began.elapsed(),
                 resident: resident()?,
-                redis: redis.and_then(|parts| used(&parts.join("\n"))),
+                redis,
                 blocks: churn.fleet.blocks_in_views(),
             });
             tokio::time::sleep(every.min(end.saturating_duration_since(Instant::now()))).await;
@@ -82,8 +85,17 @@ pub fn growth((first, second): (u64, u64)) -> f64 {
     second as f64 / first.max(1) as f64
 }
 
-fn used(page: &str) -> Option<u64> {
-    page.lines().find_map(|line| line.strip_prefix("used_memory:"))?.trim().parse().ok()
+/// What the server uses without the streams of deltas.
+async fn used(server: &TestServer) -> Option<u64> {
+    let page = server.try_ask(&["INFO", "memory"]).await.ok()?.join("\n");
+    let all: u64 = page.lines().find_map(|line| line.strip_prefix("used_memory:"))?.trim().parse().ok()?;
+    let mut streams = 0;
+    for stream in 0..key::STREAMS {
+        let answer = server.try_ask(&["MEMORY", "USAGE", &key::deltas(stream), "SAMPLES", "0"]).await.ok()?;
+        // A stream that is not there is nil.
+        streams += answer.first().and_then(|bytes| bytes.parse::<u64>().ok()).unwrap_or_default();
+    }
+    Some(all.saturating_sub(streams))
 }
 
 fn resident() -> anyhow::Result<u64> {
