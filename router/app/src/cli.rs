@@ -77,8 +77,9 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
     };
     let ran = match cli.command {
         Command::Router(args) => crate::router::run(*args),
-        Command::Agent(args) => crate::router::on_runtime(0, |stop| kvasir_agent::run(*args, stop))
-            .map(|()| ExitCode::SUCCESS),
+        Command::Agent(args) => {
+            crate::router::on_runtime(0, |stop| kvasir_agent::run(*args, stop)).map(|()| ExitCode::SUCCESS)
+        }
         Command::Tokenizer(args) => {
             crate::router::on_runtime(0, |stop| kvasir_tokenizer_service::run(*args, stop))
                 .map(|()| ExitCode::SUCCESS)
