@@ -88,6 +88,8 @@ def mirror_parts(mirror, before, after):
         ("block events a second", figure(load["events_per_second"])),
         ("engine steps (batches of events) a second", figure(load["steps_per_second"])),
         ("deltas written to Redis a second", figure(load["deltas_per_second"])),
+        ("owners published anew / loaded anew by the router / failed calls",
+         " / ".join(figure(load[name]) for name in ("published_anew", "loaded_anew", "failures"))),
         ("lag p50 / p90 / p99 / longest, ms", " / ".join(f"{lag[name] / 1e3:.1f}" for name in ("p50", "p90", "p99", "max"))),
         (f"processor, cores: {mirror['agents']} agents / router / Redis",
          " / ".join(f"{cores[name]:.2f}" for name in ("agents", "router", "redis"))),

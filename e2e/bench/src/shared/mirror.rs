@@ -101,7 +101,7 @@ async fn run(amounts: Amounts, agents: &Handle, router: &Handle) -> anyhow::Resu
     }
     let (follower, _) = house.start_router().await?;
     let index_bytes = follower.reader.index.size().bytes as f64;
-    let load = house.load(&mut plant, &publishers, &follower.reader).await?;
+    let load = house.load(&mut plant, &publishers, &follower).await?;
     let (_, beside) = tokio::join!(plant.work(BESIDE_START, None), house.start_router());
     let (beside, beside_took) = beside?;
     let loaded = house.used_memory().await? - memory_before;
@@ -165,7 +165,7 @@ impl Plant {
 /// A router that follows until it is dropped.
 struct Router {
     reader: Arc<Reader>,
-    _mirror: Mirror,
+    mirror: Mirror,
     stop: CancellationToken,
 }
 
@@ -220,23 +220,22 @@ impl House<'_> {
             Mirror::start(&redis, sink, options, Arc::new(SystemClock), &stop)
         };
         mirror.first_sync().await;
-        Ok((Router { reader, _mirror: mirror, stop }, began.elapsed()))
+        Ok((Router { reader, mirror, stop }, began.elapsed()))
     }
 
     async fn load(
         &self,
         plant: &mut Plant,
         publishers: &[Publisher],
-        reader: &Reader,
+        router: &Router,
     ) -> anyhow::Result<Value> {
-        let deltas = || statuses(publishers).iter().map(|status| status.seq).sum::<u64>();
-        let folds = || statuses(publishers).iter().map(|status| status.folds).sum::<u64>();
+        let reader = &*router.reader;
         plant.work(WARM_UP, None).await;
-        let (before, deltas_before, folds_before) = (self.used().await?, deltas(), folds());
+        let (before, counts_before) = (self.used().await?, Counts::read(publishers, router));
         let began = Instant::now();
         let (steps, events) = plant.work(self.amounts.time, Some(reader)).await;
         let seconds = began.elapsed().as_secs_f64();
-        let (after, deltas_after, folds_after) = (self.used().await?, deltas(), folds());
+        let (after, counts) = (self.used().await?, Counts::read(publishers, router));
         until("all blocks came", || reader.waiting() == 0).await?;
         let rate = events as f64 / seconds;
         anyhow::ensure!(rate > 0.98 * plant.rate, "only {rate:.0} block events a second could be made");
@@ -245,8 +244,13 @@ impl House<'_> {
         let lags = reader.lags();
         Ok(json!({
             "seconds": seconds, "events_per_second": rate, "steps_per_second": steps as f64 / seconds,
-            "deltas_per_second": (deltas_after - deltas_before) as f64 / seconds,
-            "folds": folds_after - folds_before, "lags": lags.len(), "lag_us": lags.json(),
+            // An owner that is published anew counts from 0 again.
+            "deltas_per_second": counts.deltas.saturating_sub(counts_before.deltas) as f64 / seconds,
+            "folds": counts.folds - counts_before.folds,
+            "published_anew": counts.snapshots - counts_before.snapshots,
+            "failures": counts.failures - counts_before.failures,
+            "loaded_anew": counts.loads - counts_before.loads,
+            "lags": lags.len(), "lag_us": lags.json(),
             "cores": { "agents": cores.first(), "router": cores.get(1), "redis": cores.get(2) },
         }))
     }
@@ -256,6 +260,31 @@ impl House<'_> {
         let user = told(&self.server, "cpu", "used_cpu_user").await?;
         let system = told(&self.server, "cpu", "used_cpu_sys").await?;
         Ok([seconds_of(AGENTS)?, seconds_of(ROUTER)?, user + system])
+    }
+}
+
+/// What agents and a router have counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Counts {
+    /// Entries that were added to the streams.
+    deltas: u64,
+    folds: u64,
+    snapshots: u64,
+    failures: u64,
+    loads: u64,
+}
+
+impl Counts {
+    fn read(publishers: &[Publisher], router: &Router) -> Self {
+        let mut counts = Self::default();
+        for status in statuses(publishers) {
+            counts.deltas += status.seq;
+            counts.folds += status.folds;
+            counts.snapshots += status.snapshots;
+            counts.failures += status.failures;
+        }
+        counts.loads = router.mirror.status().owners.iter().map(|owner| owner.loads).sum();
+        counts
     }
 }
 
