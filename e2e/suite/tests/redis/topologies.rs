@@ -30,11 +30,14 @@ async fn a_slot_that_moves() {
     fleet.until_true("the view is whole").await;
     let traffic = Traffic::start(&fleet.router, fleet.seeds);
     let begun = Instant::now();
-    // The slots of the streams that the two owners are in.
+    // The slots of all streams go to one master. With several targets in quick succession the masters may never agree,
+    // because a later claim of one has an epoch that the others have not heard of.
     for stream in 0..16 {
         let slot = cluster.slot(&format!("kvasir:1:{{kv{stream:02}}}:deltas")).await;
         let from = cluster.master_of(slot).await;
-        cluster.move_slot(slot, from, (from + 1) % 3).await;
+        if from != 0 {
+            cluster.move_slot(slot, from, 0).await;
+        }
     }
     fleet.fill(2).await;
     let figures = traffic.end().await;
