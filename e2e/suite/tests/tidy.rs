@@ -22,6 +22,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("kvasir-upstream", 1),
     ("kvasir-coordination", 1),
     ("kvasir-state", 2),
+    ("kvasir-controllers", 3),
     ("kvasir-scheduler", 2),
     ("kvasir-plugins", 2),
     ("kvasir-gateway", 3),
@@ -48,6 +49,8 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("fastokens", &["kvasir-tokenize"]),
     ("minijinja", &["kvasir-tokenize"]),
     ("prometheus", &["kvasir-telemetry"]),
+    ("kube", &["kvasir-api", "kvasir-controllers", "kvasir-suite"]),
+    ("k8s-openapi", &["kvasir-api", "kvasir-controllers", "kvasir-suite"]),
 ];
 
 /// Module names that say nothing.
