@@ -52,7 +52,7 @@ inside() { timeout 120 chroot --userspec=65532:65532 "$work/root" "$@"; }
 inside /usr/local/bin/kvasir --version
 inside /kthena-router --help >/dev/null || fail 'it does not run under the name kthena-router'
 inside /usr/local/bin/kvasir demo --help >/dev/null
-if inside /usr/local/bin/kvasir router --access-log-output /tmp/log --model m=http://127.0.0.1:1 2>"$work/said"; then
+if inside /usr/local/bin/kvasir router --access-log-output /log --model m=http://127.0.0.1:1 2>"$work/said"; then
   fail 'the root can be written to'
 fi
 grep -qi 'access log' "$work/said" || { cat "$work/said" >&2; fail 'it failed for another reason than the root it cannot write to'; }
