@@ -6,12 +6,14 @@
 
 mod args;
 mod document;
+mod go_flags;
 
 #[cfg(test)]
 mod tests;
 
 pub(crate) use args::{ArgFields, ArgMap, read_args};
 pub(crate) use document::read_document;
+pub use go_flags::go_flags;
 
 /// A boolean as Go's `strconv.ParseBool` reads it.
 pub(crate) fn parse_bool(text: &str) -> Option<bool> {

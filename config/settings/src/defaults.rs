@@ -1,5 +1,6 @@
 //! The default of every setting, with its unit and its reason.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
@@ -50,10 +51,35 @@ pub const DECISION_RING: &str = "2048";
 pub const SHARED_LOAD: &str = "auto";
 /// A failover of Redis takes seconds; what engines hold changes by far less than all of it in a minute.
 pub const MIRROR_GRACE: &str = "60s";
+/// Shortest grace. Owners are read anew every second; with less than two of those, one late answer looks like an outage.
+pub const SHORTEST_MIRROR_GRACE: Duration = Duration::from_secs(2);
 /// kthena's drain time-out.
 pub const DRAIN_TIMEOUT: &str = "5m";
 /// Load balancers need a few seconds to notice a readiness that fails.
 pub const DRAIN_SETTLE: &str = "3s";
+
+/// Whether a cluster is watched follows from where the process runs.
+pub const KUBERNETES: &str = "auto";
+/// The namespace of a process that is told none: kthena's choice.
+pub const NAMESPACE: &str = "default";
+/// Where kthena's manifests mount the router document.
+pub const KTHENA_DOCUMENT: &str = "/etc/config/routerConfiguration.yaml";
+/// The key of the router document in kthena's ConfigMap.
+pub const CONFIG_MAP_KEY: &str = "routerConfiguration";
+/// kthena's class of Gateways.
+pub const GATEWAY_CLASS: &str = "kthena-router";
+/// The webhook's port in kthena's manifests.
+pub const WEBHOOK_PORT: u16 = 8443;
+/// Where kthena's manifests mount the webhook's certificate.
+pub const WEBHOOK_CERT_FILE: &str = "/etc/tls/tls.crt";
+/// Where kthena's manifests mount the key of the webhook's certificate.
+pub const WEBHOOK_KEY_FILE: &str = "/etc/tls/tls.key";
+/// The Secret of the webhook's certificate in kthena's manifests.
+pub const WEBHOOK_SECRET: &str = "kthena-router-webhook-certs";
+/// The webhook's Service in kthena's manifests.
+pub const WEBHOOK_SERVICE: &str = "kthena-router-webhook";
+/// The webhook's configuration in kthena's manifests.
+pub const WEBHOOK_CONFIGURATION: &str = "kthena-router-validating-webhook";
 
 /// Log level.
 pub const LOG_LEVEL: &str = "info";
@@ -144,6 +170,11 @@ impl Default for Settings {
             shared_load: SharedLoadMode::default(),
             mirror_grace: Duration::from_secs(60),
             replica_name: None,
+            kubernetes: None,
+            metrics_on_router_port: false,
+            tokenizers: BTreeMap::new(),
+            token_deadline: None,
+            implied_redis: None,
         }
     }
 }

@@ -36,6 +36,8 @@ pub struct KthenaEnvironment {
     pub enable_session_boost: Option<String>,
     /// `REDIS_*`
     pub redis: RedisEnvironment,
+    /// What Kubernetes and `kubectl` set.
+    pub kubernetes: KubernetesEnvironment,
     /// Variables that are set and mean nothing here yet, each with the reason.
     pub without_effect: Vec<(&'static str, &'static str)>,
 }
@@ -74,6 +76,35 @@ impl RedisEnvironment {
             ("REDIS_PASSWORD", self.password.is_some()),
             ("REDIS_DB", self.database.is_some()),
         ]
+    }
+}
+
+/// The variables that say where the cluster is, and which pod this is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KubernetesEnvironment {
+    /// `KUBERNETES_SERVICE_HOST`, which every pod has.
+    pub service_host: Option<String>,
+    /// `KUBECONFIG`: files, separated as in `PATH`.
+    pub kubeconfig: Option<String>,
+    /// `HOME`
+    pub home: Option<String>,
+    /// `POD_NAMESPACE`
+    pub pod_namespace: Option<String>,
+}
+
+impl KubernetesEnvironment {
+    fn read() -> Self {
+        Self {
+            service_host: variable("KUBERNETES_SERVICE_HOST"),
+            kubeconfig: variable("KUBECONFIG"),
+            home: variable("HOME"),
+            pod_namespace: variable("POD_NAMESPACE"),
+        }
+    }
+
+    /// Whether the process runs in a pod.
+    pub(crate) fn in_cluster(&self) -> bool {
+        self.service_host.is_some()
     }
 }
 
@@ -118,6 +149,7 @@ impl KthenaEnvironment {
             enable_fairness_scheduling: variable("ENABLE_FAIRNESS_SCHEDULING"),
             enable_session_boost: variable("ENABLE_SESSION_BOOST"),
             redis: RedisEnvironment::read(),
+            kubernetes: KubernetesEnvironment::read(),
             without_effect: WITHOUT_EFFECT.into_iter().filter(|(name, _)| variable(name).is_some()).collect(),
         }
     }

@@ -38,13 +38,19 @@ impl<'f> FlagValues<'f> {
             self.error(flag, message, "write IP:PORT, such as 0.0.0.0:8080 or 127.0.0.1:15000");
             SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)
         });
-        if let Some(text) = port {
-            match text.parse::<u16>() {
-                Ok(port) if port != 0 => address.set_port(port),
-                _ => self.error(port_flag, format!("{text:?} is no port"), "write a number from 1 to 65535"),
-            }
+        if let Some(port) = port.and_then(|text| self.port(port_flag, text)) {
+            address.set_port(port);
         }
         address
+    }
+
+    /// A port that is not 0.
+    pub(crate) fn port(&mut self, flag: &str, text: &str) -> Option<u16> {
+        let port = text.trim().parse::<u16>().ok().filter(|port| *port != 0);
+        if port.is_none() {
+            self.error(flag, format!("{text:?} is no port"), "write a number from 1 to 65535");
+        }
+        port
     }
 
     /// Two listeners must not meet. Port 0 is a free port of the system's choice.

@@ -4,11 +4,15 @@ use clap::Args;
 
 use crate::defaults;
 
+mod klog;
 mod kthena;
+pub(crate) mod kubernetes;
 mod pairs;
 pub(crate) mod redis;
 
+pub use klog::KlogFlags;
 pub use kthena::KthenaFlags;
+pub use kubernetes::KubernetesArgs;
 pub use redis::RedisArgs;
 
 pub(crate) use pairs::{KvEventsFlag, ModelFlag, TokenizerFlag};
@@ -34,7 +38,8 @@ pub struct RouterArgs {
     #[arg(long, env = "KVASIR_MODELS", value_name = "FILE", help_heading = MODELS)]
     pub models: Option<String>,
     /// A model's directory with tokenizer.json and chat template; prompts are then tokenized in this process; may be
-    /// repeated. Wins over the models file. The variable separates entries with `;`
+    /// repeated. Wins over the models file. With Kubernetes objects NAME is a served model, there already or not. The
+    /// variable separates entries with `;`
     #[arg(long, env = "KVASIR_TOKENIZER", value_name = "NAME=DIR", value_delimiter = ';', help_heading = MODELS)]
     pub tokenizer: Vec<String>,
     /// Where the engine at URL publishes its KV-cache events; may be repeated, once for each data-parallel rank.
@@ -43,10 +48,11 @@ pub struct RouterArgs {
     #[arg(long, env = "KVASIR_KV_EVENTS", value_name = "URL=tcp://HOST:PORT[,replay=tcp://HOST:PORT][,topic=PREFIX][,rank=N][,bind]", value_delimiter = ';', help_heading = MODELS)]
     pub kv_events: Vec<String>,
 
-    /// A router document as kthena's ConfigMap holds it: plugins, weights, arguments. Read once
+    /// A router document as kthena's ConfigMap holds it: plugins, weights, arguments. Read once [default: none; with
+    /// Kubernetes objects /etc/config/routerConfiguration.yaml, where that file exists]
     #[arg(long, env = "KVASIR_CONFIG", value_name = "FILE", help_heading = ROUTING)]
     pub config: Option<String>,
-    /// How endpoints are chosen when there is no --config: kv-aware, random or least-request [default: kv-aware]
+    /// How endpoints are chosen when there is no router document: kv-aware, random or least-request [default: kv-aware]
     #[arg(long, env = "KVASIR_ROUTING", value_name = "PROFILE", help_heading = ROUTING)]
     pub routing: Option<String>,
     /// Most endpoints tried for one request, 1 to 100; a request moves on before its first byte only
@@ -75,7 +81,8 @@ pub struct RouterArgs {
     /// where its routers are found
     #[arg(long, env = "KVASIR_SHARED_LOAD", value_name = "MODE", default_value = defaults::SHARED_LOAD, help_heading = REPLICAS)]
     pub shared_load: String,
-    /// How long what Redis told is believed in full while Redis is out of reach; after ten times as long it is forgotten
+    /// How long what Redis told is believed in full while Redis is out of reach, at least 2s; after ten times as long it
+    /// is forgotten
     #[arg(long, env = "KVASIR_MIRROR_GRACE", value_name = "DURATION", default_value = defaults::MIRROR_GRACE, help_heading = REPLICAS)]
     pub mirror_grace: String,
     /// This replica's name among the others: letters, digits, `-`, `.` and `_`; unlike every other's [default: the host's
@@ -128,9 +135,9 @@ pub struct RouterArgs {
     /// How long after SIGTERM new requests are still taken while /readyz already fails
     #[arg(long, env = "KVASIR_DRAIN_SETTLE", value_name = "DURATION", default_value = defaults::DRAIN_SETTLE, help_heading = PROCESS)]
     pub drain_settle: String,
-    /// error, warn, info, debug or trace; or directives for single parts, as in info,kvasir_gateway=debug
-    #[arg(long, env = "KVASIR_LOG_LEVEL", value_name = "LEVEL", default_value = defaults::LOG_LEVEL, help_heading = PROCESS)]
-    pub log_level: String,
+    /// error, warn, info, debug or trace; or directives for single parts, as in info,kvasir_gateway=debug [default: info]
+    #[arg(long, env = "KVASIR_LOG_LEVEL", value_name = "LEVEL", help_heading = PROCESS)]
+    pub log_level: Option<String>,
     /// Write one line for each request [default: true, or ACCESS_LOG_ENABLED]
     #[arg(long, env = "KVASIR_ACCESS_LOG", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = PROCESS)]
     pub access_log: Option<String>,
@@ -141,9 +148,16 @@ pub struct RouterArgs {
     #[arg(long, env = "KVASIR_ACCESS_LOG_OUTPUT", value_name = "WHERE", help_heading = PROCESS)]
     pub access_log_output: Option<String>,
 
+    /// The cluster.
+    #[command(flatten)]
+    pub kubernetes: KubernetesArgs,
+
     /// Flags of kthena's manifests.
     #[command(flatten)]
     pub kthena: KthenaFlags,
+    /// Flags of kthena's log.
+    #[command(flatten)]
+    pub klog: KlogFlags,
 }
 
 const LISTENERS: &str = "Listeners";
@@ -190,11 +204,13 @@ impl Default for RouterArgs {
             threads: defaults::THREADS.to_owned(),
             drain_timeout: None,
             drain_settle: defaults::DRAIN_SETTLE.to_owned(),
-            log_level: defaults::LOG_LEVEL.to_owned(),
+            log_level: None,
             access_log: None,
             access_log_format: None,
             access_log_output: None,
+            kubernetes: KubernetesArgs::default(),
             kthena: KthenaFlags::default(),
+            klog: KlogFlags::default(),
         }
     }
 }
@@ -251,5 +267,16 @@ mod tests {
         assert_eq!(args.kthena.enable_webhook.as_deref(), Some("false"));
         assert_eq!(args.kthena.enable_gateway_api.as_deref(), Some("true"));
         assert!(parse(&["--no-such-flag"]).is_err());
+    }
+
+    #[test]
+    fn the_verbosity_is_taken_in_every_spelling() {
+        for words in [&["-v", "4"][..], &["-v=4"], &["-v4"], &["--v=4"], &["--v", "4"]] {
+            let args = parse(words).unwrap_or_else(|error| panic!("{words:?}: {error}"));
+            assert_eq!(args.klog.verbosity.as_deref(), Some("4"), "{words:?}");
+        }
+        let args = parse(&["--logtostderr", "--log_dir=/a", "--alsologtostderr=false"]);
+        let klog = args.map(|args| (args.klog.logtostderr, args.klog.log_dir, args.klog.alsologtostderr));
+        assert_eq!(klog.ok(), Some((Some("true".into()), Some("/a".into()), Some("false".into()))));
     }
 }

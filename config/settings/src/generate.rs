@@ -16,9 +16,10 @@ const INTRODUCTION: &str = "\
 # Settings of the router
 
 `kvasir router` is told what to do by flags, by environment variables, and by two files that flags name: a list of
-models ([models-file.md](models-file.md)) and a router document. A flag wins over its variable, a variable over the
-default. Everything is read once, at the start; every problem of every flag and file is reported at once, and then
-the router does not start. What is odd but harmless is said in the log.
+models ([models-file.md](models-file.md)) and a router document. In a cluster Kubernetes objects say which models there
+are ([below](#kubernetes)). A flag wins over its variable, a variable over the default. Everything but a ConfigMap that
+`--config-map` names is read once, at the start; every problem of every flag and file is reported at once, and then the
+router does not start. What is odd but harmless is said in the log.
 
 Durations are written as in Go: `300ms`, `90s`, `1h30m`; `0` needs no unit, anything else does. Sizes are bytes, or
 have a unit: `KiB`, `MiB`, `GiB`, `TiB` (powers of 1024; `Ki`, `Mi`, ... mean the same) or `K`, `M`, `G`, `T` (powers
@@ -44,6 +45,9 @@ effect.
 | `REDIS_USERNAME`, `REDIS_PASSWORD` | its user and password | `--redis-password-file` wins |
 | `REDIS_DB` | the database, for the agent | the router uses database 0, as in kthena |
 | `ENABLE_FAIRNESS_SCHEDULING`, `ENABLE_SESSION_BOOST` | not available yet | `true` is refused |
+| `KUBERNETES_SERVICE_HOST` | the process runs in a pod | set by Kubernetes |
+| `POD_NAMESPACE` | the pod's namespace: of the default Gateway, the lease, the webhook's Secret | `default` without |
+| `KUBECONFIG`, `HOME` | the cluster, outside of a pod | files as `kubectl` reads them; those that do not exist are passed over |
 
 With `--redis` none of the `REDIS_*` variables is used.
 ";
@@ -66,11 +70,27 @@ tried. `--redis none` keeps it from being tried. A Redis that cannot be reached 
 requests are placed by what is known without it.
 ";
 
+const KUBERNETES: &str = "
+### When a cluster is watched
+
+| `--kubernetes` | models named? | where | what happens |
+|---|---|---|---|
+| `auto` | no | in a pod, or one of `--enable-webhook`, `--enable-gateway-api`, `--enable-gateway-api-inference-extension` is true | the cluster is watched |
+| `auto` | no | elsewhere | refused: no model and no cluster |
+| `auto` | yes | anywhere | standalone; those three switches and `--config-map` are refused, for they need a cluster |
+| `on` | as you like | a pod, or a machine with `KUBECONFIG` or `~/.kube/config` | the cluster is watched; named models are served beside its own |
+| `off` | yes | anywhere | standalone |
+
+What `--config-map` names is followed: a version that can be read takes effect at once; one that cannot is reported with
+everything that is wrong with it, and the last good one goes on. What flags say (`--max-attempts`,
+`--tokenize-deadline`) holds for every version. A Redis is connected at the start only.
+";
+
 const DOCUMENT: &str = "
 ## The router document
 
 `--config` names a YAML file with the content of `routerConfiguration` in kthena's ConfigMap
-`kthena-router-config`. Examples: [kthena-default.yaml](../config/examples/kthena-default.yaml),
+`kthena-router-config`; `--config-map` names the ConfigMap itself. Examples: [kthena-default.yaml](../config/examples/kthena-default.yaml),
 [kvcache-aware.yaml](../config/examples/kvcache-aware.yaml).
 
 | key | type | default | means |
@@ -98,6 +118,9 @@ pub fn settings_page() -> String {
         flag_table(&mut page, &command, &heading);
         if heading == crate::flags::redis::HEADING {
             page.push_str(REDIS);
+        }
+        if heading == crate::flags::kubernetes::HEADING {
+            page.push_str(KUBERNETES);
         }
     }
     page.push_str(VARIABLES);

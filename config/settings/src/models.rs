@@ -1,6 +1,6 @@
 //! The models from the file and from the flags, put together and checked against each other.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 use kvasir_core::{AdapterName, Address, EngineKind, ModelName};
@@ -16,33 +16,50 @@ use crate::suggest;
 #[cfg(test)]
 mod tests;
 
-/// Puts the models together. What is wrong with one is noted and does not hide what is wrong with the next.
+/// The models that were named, and the tokenizer directories that flags name.
+#[derive(Debug, Default)]
+pub(crate) struct NamedModels {
+    pub models: Vec<ModelSettings>,
+    pub tokenizers: BTreeMap<ModelName, PathBuf>,
+}
+
+/// Puts the models together. What is wrong with one is noted and does not hide what is wrong with the next. With a
+/// cluster there may be none, and a tokenizer may be for a model that is not there yet.
 pub(crate) fn assemble(
     from_file: &[Model],
     args: &RouterArgs,
+    cluster: bool,
     files: &dyn Files,
     findings: &mut Findings,
-) -> Vec<ModelSettings> {
+) -> NamedModels {
     let mut names = ClientNames::default();
     let mut models: Vec<ModelSettings> =
         from_file.iter().map(|said| model_from_file(said, files, &mut names, findings)).collect();
     for text in entries(&args.model) {
         models.extend(model_from_flag(text, &mut names, findings));
     }
+    let mut tokenizers = BTreeMap::new();
     for text in entries(&args.tokenizer) {
-        add_tokenizer(text, &mut models, files, findings);
+        let Some(TokenizerFlag { name, directory }) = read_tokenizer(text, files, findings) else { continue };
+        match models.iter_mut().find(|model| model.name.as_str() == name) {
+            Some(model) => model.tokenizer = Some(PathBuf::from(&directory)),
+            None if cluster => {}
+            None => refuse_tokenizer(&name, &models, findings),
+        }
+        tokenizers.insert(ModelName::from(name), PathBuf::from(directory));
     }
     for text in entries(&args.kv_events) {
         add_event_source(text, &mut models, findings);
     }
-    if models.is_empty() && findings.problem_count() == 0 {
+    if models.is_empty() && !cluster && findings.problem_count() == 0 {
         findings.error(
             &Place::flag("--model"),
-            "there is no model to route to",
-            "give --model NAME=http://HOST:PORT, or --models FILE with a list of models",
+            "there is no model to route to, and no cluster to learn of models from",
+            "give --model NAME=http://HOST:PORT, or --models FILE with a list of models; or run in a pod, or write \
+             --kubernetes on, to route by Kubernetes objects",
         );
     }
-    models
+    NamedModels { models, tokenizers }
 }
 
 /// Entries of a repeated flag; a variable may end in a separator, or be empty.
@@ -176,42 +193,45 @@ fn check_directory(directory: &str, place: &Place, files: &dyn Files, findings: 
     }
 }
 
-/// Checks the directories of `tokenization.local`, and that the models they are for exist.
+/// Checks the directories of `tokenization.local`, and that the models they are for exist, where all of them are known.
 pub(crate) fn check_named_directories<'a>(
     named: impl Iterator<Item = (&'a String, &'a PathBuf)>,
     place: &Place,
-    models: &[ModelSettings],
+    models: Option<&[ModelSettings]>,
     files: &dyn Files,
     findings: &mut Findings,
 ) {
     for (model, directory) in named {
         let place = place.key(model);
         check_directory(&directory.to_string_lossy(), &place, files, findings);
-        let is_known = models.iter().any(|known| {
+        let is_it = |known: &ModelSettings| {
             known.name.as_str() == model
                 || known.served_name.as_ref().is_some_and(|name| name.as_str() == model)
-        });
-        if !is_known {
+        };
+        if models.is_some_and(|models| !models.iter().any(is_it)) {
             findings.warn(&place, format!("there is no model {model:?}, so its tokenizer has no effect"));
         }
     }
 }
 
-fn add_tokenizer(text: &str, models: &mut [ModelSettings], files: &dyn Files, findings: &mut Findings) {
+fn read_tokenizer(text: &str, files: &dyn Files, findings: &mut Findings) -> Option<TokenizerFlag> {
     let place = Place::flag("--tokenizer");
-    let said = match TokenizerFlag::parse(text) {
-        Ok(said) => said,
-        Err(error) => return findings.error(&place, error, ""),
-    };
-    check_directory(&said.directory, &place, files, findings);
-    let names: Vec<String> = models.iter().map(|model| model.name.to_string()).collect();
-    match models.iter_mut().find(|model| model.name.as_str() == said.name) {
-        Some(model) => model.tokenizer = Some(PathBuf::from(said.directory)),
-        None => {
-            let message = format!("there is no model {:?}", said.name);
-            findings.error(&place, message, known_names(&said.name, &names));
+    match TokenizerFlag::parse(text) {
+        Ok(said) => {
+            check_directory(&said.directory, &place, files, findings);
+            Some(said)
+        }
+        Err(error) => {
+            findings.error(&place, error, "");
+            None
         }
     }
+}
+
+fn refuse_tokenizer(name: &str, models: &[ModelSettings], findings: &mut Findings) {
+    let names: Vec<String> = models.iter().map(|model| model.name.to_string()).collect();
+    let fix = known_names(name, &names);
+    findings.error(&Place::flag("--tokenizer"), format!("there is no model {name:?}"), fix);
 }
 
 fn add_event_source(text: &str, models: &mut [ModelSettings], findings: &mut Findings) {

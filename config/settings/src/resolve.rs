@@ -3,22 +3,22 @@
 use std::path::Path;
 use std::time::Duration;
 
-use kvasir_core::TokenSource;
-
 use crate::defaults;
-use crate::document;
 use crate::facts::{DiskFiles, Files, SystemFacts};
 use crate::flag_values::FlagValues;
 use crate::flags::RouterArgs;
 use crate::models;
 use crate::models_file;
-use crate::plugin_names;
 use crate::problems::{Findings, Place, Problems};
 use crate::raw::models::Model;
-use crate::resolved::{AccessLog, HeaderRules, Limits, SchedulerSettings, Settings};
-use crate::suggest;
+use crate::resolved::{AccessLog, HeaderRules, Limits, Settings};
 
+mod kubernetes;
+mod reload;
+mod scheduler;
 mod sharing;
+
+use scheduler::Chosen;
 
 /// Works the settings out, with the files, memory and environment of this machine.
 ///
@@ -35,6 +35,7 @@ pub fn resolve(args: RouterArgs) -> Result<Settings, Problems> {
 pub fn resolve_from(args: &RouterArgs, files: &dyn Files, facts: &SystemFacts) -> Result<Settings, Problems> {
     let mut findings = Findings::default();
     args.kthena.check(&mut findings);
+    let log_level = log_level(args, &mut findings);
     check_environment(facts, &mut findings);
     let mut values = FlagValues::new(&mut findings);
     let (listen, metrics_listen, admin_listen) = listeners(args, &mut values);
@@ -43,20 +44,28 @@ pub fn resolve_from(args: &RouterArgs, files: &dyn Files, facts: &SystemFacts) -
         endpoint_header: values.boolean("--endpoint-header", said(&args.endpoint_header), false),
         forward_credentials: values.boolean("--forward-credentials", said(&args.forward_credentials), false),
     };
+    let metrics_on_router_port = values.boolean(
+        "--expose-metrics-on-router-port",
+        said(&args.kthena.expose_metrics_on_router_port),
+        false,
+    );
     let (scrape_interval, drain_timeout) = kthena_durations(args, facts, &mut values);
     let access_log = access_log(args, facts, &mut values);
     let threads = values.count("--threads", &args.threads, 0..=1024);
     let decision_ring = values.count("--decision-ring", &args.decision_ring, 0..=1_000_000);
     let drain_settle = values.duration("--drain-settle", &args.drain_settle, true);
-    let (mut scheduler, from_document) = scheduler(args, files, &mut findings);
-    scheduler.top_n = scheduler.top_n.max(limits.max_attempts);
-    token_deadline(args, &mut scheduler, &mut findings);
-    // What gathering has beyond the tokens' deadline is enough for the usual budget.
-    let budget = scheduler.args.kvcache_aware.query_budget;
-    scheduler.gather_deadline += budget.saturating_sub(defaults::GATHER_AFTER_TOKENS);
-    let sharing = sharing::resolve(args, &scheduler, from_document, files, facts, &mut findings);
+    let taken =
+        [("--listen", listen), ("--metrics-listen", metrics_listen), ("--admin-listen", admin_listen)];
+    let kubernetes = kubernetes::resolve(args, taken, files, &facts.environment.kubernetes, &mut findings);
+    let Chosen { settings: mut scheduler, document } =
+        scheduler::choose(args, kubernetes.as_ref(), files, &mut findings);
+    let token_deadline = scheduler::token_deadline(args, &mut findings);
+    scheduler::fit(&mut scheduler, limits.max_attempts, token_deadline);
+    let place = Place::file(document.as_deref().unwrap_or_default());
+    let from_document = document.is_some();
+    let sharing = sharing::resolve(args, &scheduler, from_document, &place, files, facts, &mut findings);
     let from_file = models_from_file(args, files, &mut findings);
-    let models = models::assemble(&from_file, args, files, &mut findings);
+    let named = models::assemble(&from_file, args, kubernetes.is_some(), files, &mut findings);
     let mut settings = Settings {
         listen,
         metrics_listen,
@@ -64,7 +73,7 @@ pub fn resolve_from(args: &RouterArgs, files: &dyn Files, facts: &SystemFacts) -
         limits,
         headers,
         scheduler,
-        models,
+        models: named.models,
         scrape_interval,
         access_log,
         threads,
@@ -72,24 +81,28 @@ pub fn resolve_from(args: &RouterArgs, files: &dyn Files, facts: &SystemFacts) -
         drain_timeout,
         drain_settle,
         warnings: Vec::new(),
-        log_level: log_level(args),
+        log_level,
         from_document,
         redis: sharing.redis,
         coordination: sharing.coordination,
         shared_load: sharing.shared_load,
         mirror_grace: sharing.mirror_grace,
         replica_name: sharing.replica_name,
+        kubernetes,
+        metrics_on_router_port,
+        tokenizers: named.tokenizers,
+        token_deadline,
+        implied_redis: sharing.implied_redis,
     };
-    check_tokenization(&settings, args, files, &mut findings);
+    scheduler::check_tokenization(&settings, &place, files, &mut findings);
     settings.warnings = findings.into_result()?;
-    settings.warnings.extend(
-        facts
-            .environment
-            .without_effect
-            .iter()
-            .map(|(name, why)| format!("{name} is set and has no effect: {why}")),
-    );
+    settings.warnings.extend(variables_without_effect(facts));
     Ok(settings)
+}
+
+fn variables_without_effect(facts: &SystemFacts) -> impl Iterator<Item = String> {
+    let without_effect = &facts.environment.without_effect;
+    without_effect.iter().map(|(name, why)| format!("{name} is set and has no effect: {why}"))
 }
 
 /// A flag that was given. Manifests set variables that they have no value for to the empty text.
@@ -97,9 +110,15 @@ fn said(text: &Option<String>) -> Option<&str> {
     text.as_deref().filter(|text| !text.trim().is_empty())
 }
 
-fn log_level(args: &RouterArgs) -> String {
-    let level = args.log_level.trim();
-    if level.is_empty() { defaults::LOG_LEVEL } else { level }.to_owned()
+/// The flag's level, else what kthena's verbosity asks for.
+fn log_level(args: &RouterArgs, findings: &mut Findings) -> String {
+    let debug = args.klog.read(findings);
+    match said(&args.log_level) {
+        Some(level) => level.trim(),
+        None if debug => "debug",
+        None => defaults::LOG_LEVEL,
+    }
+    .to_owned()
 }
 
 fn listeners(
@@ -201,60 +220,6 @@ fn check_environment(facts: &SystemFacts, findings: &mut Findings) {
     }
 }
 
-/// The scheduler's part, and whether it came from a document.
-fn scheduler(args: &RouterArgs, files: &dyn Files, findings: &mut Findings) -> (SchedulerSettings, bool) {
-    let Some(path) = said(&args.config) else {
-        return (profile(said(&args.routing), findings), false);
-    };
-    if said(&args.routing).is_some() {
-        let message = "cannot be combined with --config, whose plugins decide how endpoints are chosen";
-        findings.error(&Place::flag("--routing"), message, "remove one of the two");
-    }
-    let settings = match files.read(Path::new(path)) {
-        Ok(text) => document::read(&text, path, findings),
-        Err(error) => {
-            findings.error(&Place::flag("--config"), format!("cannot read {path:?}: {error}"), "");
-            SchedulerSettings::default()
-        }
-    };
-    (settings, true)
-}
-
-/// The names that `--routing` takes, each with its scorer.
-pub(crate) const PROFILES: [(&str, &str); 3] =
-    [("kv-aware", plugin_names::PREFILL_COST), ("random", "random"), ("least-request", "least-request")];
-
-fn profile(name: Option<&str>, findings: &mut Findings) -> SchedulerSettings {
-    let mut settings = SchedulerSettings::default();
-    let Some(name) = name else { return settings };
-    match PROFILES.iter().find(|(known, _)| *known == name) {
-        Some((_, scorer)) => settings.scorers = vec![((*scorer).to_owned(), 1.0)],
-        None => {
-            let fix = match suggest::closest(name, PROFILES.map(|(known, _)| known)) {
-                Some(meant) => format!("did you mean {meant:?}?"),
-                None => format!("known: {}", PROFILES.map(|(known, _)| known).join(", ")),
-            };
-            findings.error(&Place::flag("--routing"), format!("there is no profile {name:?}"), fix);
-        }
-    }
-    settings
-}
-
-/// The flag's deadline of the remote token sources, else the document's. Gathering ends no earlier than they do.
-fn token_deadline(args: &RouterArgs, scheduler: &mut SchedulerSettings, findings: &mut Findings) {
-    let deadline = &mut scheduler.args.kvcache_aware.deadline;
-    if let Some(text) = said(&args.tokenize_deadline) {
-        match document::token_deadline(text.trim()) {
-            Ok(said) => *deadline = Some(said),
-            Err((message, fix)) => findings.error(&Place::flag("--tokenize-deadline"), message, fix),
-        }
-    }
-    if let Some(deadline) = *deadline {
-        let needed = deadline + defaults::GATHER_AFTER_TOKENS;
-        scheduler.gather_deadline = scheduler.gather_deadline.max(needed);
-    }
-}
-
 fn models_from_file(args: &RouterArgs, files: &dyn Files, findings: &mut Findings) -> Vec<Model> {
     let Some(path) = said(&args.models) else { return Vec::new() };
     match files.read(Path::new(path)) {
@@ -262,29 +227,6 @@ fn models_from_file(args: &RouterArgs, files: &dyn Files, findings: &mut Finding
         Err(error) => {
             findings.error(&Place::flag("--models"), format!("cannot read {path:?}: {error}"), "");
             Vec::new()
-        }
-    }
-}
-
-/// Checks what the document says about tokens against the models there are.
-fn check_tokenization(settings: &Settings, args: &RouterArgs, files: &dyn Files, findings: &mut Findings) {
-    let kvcache = &settings.scheduler.args.kvcache_aware;
-    let place = Place::file(said(&args.config).unwrap_or_default()).key("kvcache-aware.tokenization");
-    let named = kvcache.local.iter();
-    models::check_named_directories(named, &place.key("local"), &settings.models, files, findings);
-    for source in &kvcache.order {
-        let is_of_use = match source {
-            TokenSource::Local => {
-                settings.models.iter().any(|model| settings.tokenizer_directory(model).is_some())
-            }
-            TokenSource::Service => kvcache.tokenizer_service.enabled,
-            TokenSource::Engine | TokenSource::Given => true,
-        };
-        if !is_of_use {
-            let source = source.as_str();
-            let message =
-                format!("names {source:?}, but no {source} tokenizer is configured; it is left out");
-            findings.warn(&place.key("order"), message);
         }
     }
 }

@@ -2,14 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use kvasir_core::{AdapterName, Address, EngineKind, ModelName, TokenSource};
 
 use crate::coordination::{CoordinationMode, SharedLoadMode};
 use crate::defaults;
+use crate::kubernetes::KubernetesSettings;
 use crate::redis::RedisSettings;
+
+mod tokens;
+
+pub use tokens::TokenSettings;
 
 /// Everything `kvasir router` needs.
 #[derive(Clone, Debug)]
@@ -56,45 +61,17 @@ pub struct Settings {
     pub mirror_grace: Duration,
     /// This replica's name among the others; `None` leaves it to whoever needs one.
     pub replica_name: Option<String>,
-}
-
-impl Settings {
-    /// The chain of token sources for a model, first to be asked first; only such as can answer.
-    ///
-    /// `tokenization.order` decides where it is given. Otherwise a router document means the engine, or the service
-    /// first where it is enabled, as in kthena; without a document a tokenizer directory means the local tokenizer.
-    /// The sources that follow the first one are asked when it is demoted or has no answer.
-    pub fn token_order(&self, model: &ModelSettings) -> Vec<TokenSource> {
-        let args = &self.scheduler.args.kvcache_aware;
-        let service = &args.tokenizer_service;
-        let local = self.tokenizer_directory(model).is_some();
-        let mut order = if !args.order.is_empty() {
-            args.order.clone()
-        } else if !self.from_document {
-            vec![TokenSource::Local, TokenSource::Engine]
-        } else if service.enabled && !service.fallback_to_engine {
-            vec![TokenSource::Service, TokenSource::Local]
-        } else {
-            vec![TokenSource::Service, TokenSource::Engine, TokenSource::Local]
-        };
-        order.retain(|source| match source {
-            TokenSource::Local => local,
-            TokenSource::Service => service.enabled,
-            TokenSource::Engine | TokenSource::Given => true,
-        });
-        order
-    }
-
-    /// The model's tokenizer directory: its own, or the one that `tokenization.local` names for it.
-    pub fn tokenizer_directory<'a>(&'a self, model: &'a ModelSettings) -> Option<&'a Path> {
-        let named = &self.scheduler.args.kvcache_aware.local;
-        let by_name = |name: &ModelName| named.get(name.as_str()).map(PathBuf::as_path);
-        model
-            .tokenizer
-            .as_deref()
-            .or_else(|| model.served_name.as_ref().and_then(by_name))
-            .or_else(|| by_name(&model.name))
-    }
+    /// The cluster that is watched; `None` leaves it at `models`, of which there are some then.
+    pub kubernetes: Option<KubernetesSettings>,
+    /// Whether `/metrics` is served on the inference port too.
+    pub metrics_on_router_port: bool,
+    /// Tokenizer directories that were named by flag, for models that are there and such as may appear.
+    pub tokenizers: BTreeMap<ModelName, PathBuf>,
+    /// The flag's deadline of the remote token sources, which wins over that of every document.
+    pub token_deadline: Option<Duration>,
+    /// The Redis that is tried where a document enables `kvcache-aware` and nobody names one; `None` where one is named,
+    /// or none is wanted.
+    pub implied_redis: Option<RedisSettings>,
 }
 
 /// Limits and time-outs of the request path.

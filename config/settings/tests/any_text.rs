@@ -3,7 +3,8 @@
 use std::io;
 use std::path::Path;
 
-use kvasir_settings::{Files, RouterArgs, SystemFacts, resolve_from};
+use kvasir_settings::flags::{KlogFlags, KthenaFlags, KubernetesArgs};
+use kvasir_settings::{Files, RouterArgs, Settings, SystemFacts, resolve_from};
 use proptest::prelude::{Strategy, any, prop_oneof};
 
 struct TwoTexts<'a> {
@@ -132,7 +133,15 @@ proptest::proptest! {
     }
 
     #[test]
-    fn any_flag_is_resolved_or_refused(texts in proptest::collection::vec(".{0,40}", 12)) {
+    fn any_new_version_is_taken_or_refused(text in pieces()) {
+        let settings = Settings::default();
+        if let Ok(reloaded) = settings.reload_document_from(&text, &TwoTexts { document: "", models: "" }) {
+            assert!(reloaded.from_document && reloaded.scheduler.scorers.iter().all(|(_, weight)| *weight >= 0.0));
+        }
+    }
+
+    #[test]
+    fn any_flag_is_resolved_or_refused(texts in proptest::collection::vec(".{0,40}", 24)) {
         let args = RouterArgs {
             listen: texts[0].clone(),
             max_body_bytes: texts[1].clone(),
@@ -144,6 +153,24 @@ proptest::proptest! {
             tokenizer: vec![texts[8].clone()],
             kv_events: vec![texts[9].clone(), format!("http://a:1=tcp://{}", texts[10])],
             routing: Some(texts[11].clone()),
+            mirror_grace: texts[12].clone(),
+            kubernetes: KubernetesArgs {
+                kubernetes: "on".to_owned(),
+                watch_namespace: Some(texts[13].clone()),
+                config_map: Some(texts[14].clone()),
+                gateway_class: Some(texts[15].clone()),
+                gateway_address: vec![texts[16].clone()],
+                webhook_configuration_name: Some(texts[17].clone()),
+                webhook_manage_certificate: Some(texts[18].clone()),
+            },
+            kthena: KthenaFlags {
+                enable_webhook: Some(texts[19].clone()),
+                webhook_port: Some(texts[20].clone()),
+                kube_api_qps: Some(texts[21].clone()),
+                kube_api_burst: Some(texts[22].clone()),
+                ..KthenaFlags::default()
+            },
+            klog: KlogFlags { verbosity: Some(texts[23].clone()), ..KlogFlags::default() },
             ..RouterArgs::default()
         };
         let files = TwoTexts { document: "", models: "" };

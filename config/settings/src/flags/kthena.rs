@@ -1,8 +1,7 @@
-//! Flags that kthena's manifests pass: taken where they change nothing but a port, refused where they ask for more.
+//! Flags that kthena's manifests pass, with the meaning that they have there.
 
 use clap::Args;
 
-use crate::compat::parse_bool;
 use crate::problems::{Findings, Place};
 
 const HEADING: &str = "kthena's flags";
@@ -25,43 +24,45 @@ pub struct KthenaFlags {
     /// Not available yet: the router refuses to start rather than serve without TLS
     #[arg(long, env = "KVASIR_TLS_KEY", value_name = "FILE", help_heading = HEADING, hide_short_help = true)]
     pub tls_key: Option<String>,
-    /// Not available yet: true is refused
+    /// Check objects as they are written, by a validating webhook [default: true in a pod that watches its cluster,
+    /// else false]
     #[arg(long, env = "KVASIR_ENABLE_WEBHOOK", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = HEADING, hide_short_help = true)]
     pub enable_webhook: Option<String>,
-    /// Not available yet: true is refused
+    /// Take requests in by the listeners of Gateways [default: false]
     #[arg(long, env = "KVASIR_ENABLE_GATEWAY_API", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = HEADING, hide_short_help = true)]
     pub enable_gateway_api: Option<String>,
-    /// Not available yet: true is refused
+    /// Route by HTTPRoutes to InferencePools; needs --enable-gateway-api [default: false]
     #[arg(long, env = "KVASIR_ENABLE_GATEWAY_API_INFERENCE_EXTENSION", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = HEADING, hide_short_help = true)]
     pub enable_gateway_api_inference_extension: Option<String>,
-    /// Metrics are served at --metrics-listen only: true is refused
+    /// Serve /metrics on the inference port too [default: false]
     #[arg(long, env = "KVASIR_EXPOSE_METRICS_ON_ROUTER_PORT", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = HEADING, hide_short_help = true)]
     pub expose_metrics_on_router_port: Option<String>,
-    /// Without an effect while there is no webhook
+    /// The webhook's port, on all interfaces [default: 8443]
     #[arg(long, env = "KVASIR_WEBHOOK_PORT", value_name = "PORT", help_heading = HEADING, hide_short_help = true)]
     pub webhook_port: Option<String>,
-    /// Without an effect while there is no webhook
+    /// A PEM file with the webhook's certificate [default: /etc/tls/tls.crt]
     #[arg(long, env = "KVASIR_WEBHOOK_TLS_CERT_FILE", value_name = "FILE", help_heading = HEADING, hide_short_help = true)]
     pub webhook_tls_cert_file: Option<String>,
-    /// Without an effect while there is no webhook
+    /// A PEM file with the key of that certificate [default: /etc/tls/tls.key]
     #[arg(long, env = "KVASIR_WEBHOOK_TLS_PRIVATE_KEY_FILE", value_name = "FILE", help_heading = HEADING, hide_short_help = true)]
     pub webhook_tls_private_key_file: Option<String>,
-    /// Without an effect while there is no webhook
+    /// The Secret in the pod's namespace that holds the webhook's certificate [default: kthena-router-webhook-certs]
     #[arg(long, env = "KVASIR_CERT_SECRET_NAME", value_name = "NAME", help_heading = HEADING, hide_short_help = true)]
     pub cert_secret_name: Option<String>,
-    /// Without an effect while there is no webhook
+    /// The Service by which the API server reaches the webhook; its certificate is for that name
+    /// [default: kthena-router-webhook]
     #[arg(long, env = "KVASIR_WEBHOOK_SERVICE_NAME", value_name = "NAME", help_heading = HEADING, hide_short_help = true)]
     pub webhook_service_name: Option<String>,
-    /// Without an effect while no Kubernetes objects are watched
+    /// Calls to the API server a second, in the long run; 0 is the client's default [default: 0]
     #[arg(long, env = "KVASIR_KUBE_API_QPS", value_name = "RATE", help_heading = HEADING, hide_short_help = true)]
     pub kube_api_qps: Option<String>,
-    /// Without an effect while no Kubernetes objects are watched
+    /// Calls to the API server at once; 0 is the client's default [default: 0]
     #[arg(long, env = "KVASIR_KUBE_API_BURST", value_name = "COUNT", help_heading = HEADING, hide_short_help = true)]
     pub kube_api_burst: Option<String>,
 }
 
 impl KthenaFlags {
-    /// Refuses what is not there yet, and says what has no effect. The ports are read by the listeners.
+    /// Refuses what is not there yet.
     pub(crate) fn check(&self, findings: &mut Findings) {
         for (flag, value) in [("--tls-cert", &self.tls_cert), ("--tls-key", &self.tls_key)] {
             if value.as_deref().is_some_and(|value| !value.is_empty()) {
@@ -72,47 +73,6 @@ impl KthenaFlags {
                     message,
                     "remove the flag and end TLS in front of the router",
                 );
-            }
-        }
-        let kubernetes = "watching Kubernetes objects is not available yet";
-        for (flag, value, message, fix) in [
-            ("--enable-webhook", &self.enable_webhook, kubernetes, "write --enable-webhook=false"),
-            (
-                "--enable-gateway-api",
-                &self.enable_gateway_api,
-                kubernetes,
-                "write --enable-gateway-api=false",
-            ),
-            (
-                "--enable-gateway-api-inference-extension",
-                &self.enable_gateway_api_inference_extension,
-                kubernetes,
-                "write --enable-gateway-api-inference-extension=false",
-            ),
-            (
-                "--expose-metrics-on-router-port",
-                &self.expose_metrics_on_router_port,
-                "metrics are served at --metrics-listen only",
-                "write --expose-metrics-on-router-port=false and scrape the metrics port",
-            ),
-        ] {
-            match value.as_deref().filter(|value| !value.is_empty()).map(parse_bool) {
-                None | Some(Some(false)) => {}
-                Some(Some(true)) => findings.error(&Place::flag(flag), message, fix),
-                Some(None) => findings.error(&Place::flag(flag), "is no boolean", "write true or false"),
-            }
-        }
-        for (flag, value) in [
-            ("--webhook-port", &self.webhook_port),
-            ("--webhook-tls-cert-file", &self.webhook_tls_cert_file),
-            ("--webhook-tls-private-key-file", &self.webhook_tls_private_key_file),
-            ("--cert-secret-name", &self.cert_secret_name),
-            ("--webhook-service-name", &self.webhook_service_name),
-            ("--kube-api-qps", &self.kube_api_qps),
-            ("--kube-api-burst", &self.kube_api_burst),
-        ] {
-            if value.as_deref().is_some_and(|value| !value.is_empty()) {
-                findings.warn(&Place::flag(flag), "has no effect: Kubernetes objects are not watched yet");
             }
         }
     }

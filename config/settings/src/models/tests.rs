@@ -40,8 +40,8 @@ fn args(model: &[&str], tokenizer: &[&str], kv_events: &[&str]) -> RouterArgs {
 fn put_together(file: Option<&str>, args: &RouterArgs) -> (Vec<ModelSettings>, Vec<String>) {
     let mut findings = Findings::default();
     let said = file.map(|text| models_file::read(text, "m.yaml", &mut findings).models).unwrap_or_default();
-    let models = assemble(&said, args, &NamedFiles, &mut findings);
-    (models, findings.problems())
+    let named = assemble(&said, args, false, &NamedFiles, &mut findings);
+    (named.models, findings.problems())
 }
 
 #[test]
@@ -121,8 +121,26 @@ fn a_router_without_models_says_which_flag_to_use() {
     let (_, problems) = put_together(None, &args(&[], &[], &[]));
     assert_eq!(
         problems,
-        [
-            "--model: there is no model to route to; give --model NAME=http://HOST:PORT, or --models FILE with a list of models"
-        ]
+        ["--model: there is no model to route to, and no cluster to learn of models from; give --model \
+             NAME=http://HOST:PORT, or --models FILE with a list of models; or run in a pod, or write --kubernetes on, to \
+             route by Kubernetes objects"]
+    );
+}
+
+#[test]
+fn with_a_cluster_a_tokenizer_waits_for_its_model() {
+    let args = args(&[], &["Qwen/Qwen3=/dir/qwen", "b=/nope", "Qwen/Qwen3=/dir/other"], &[]);
+    let mut findings = Findings::default();
+    let named = assemble(&[], &args, true, &NamedFiles, &mut findings);
+    assert_eq!(
+        findings.problems(),
+        ["--tokenizer: there is no directory \"/nope\"; name the directory that holds tokenizer.json"]
+    );
+    assert!(named.models.is_empty());
+    let known: Vec<_> = named.tokenizers.iter().map(|(name, path)| (name.as_str(), path.as_path())).collect();
+    assert_eq!(
+        known,
+        [("Qwen/Qwen3", Path::new("/dir/other")), ("b", Path::new("/nope"))],
+        "the last one counts"
     );
 }

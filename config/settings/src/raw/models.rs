@@ -42,7 +42,7 @@ pub(crate) struct Model {
 #[derive(Debug, JsonSchema)]
 #[schemars(rename_all = "camelCase")]
 pub(crate) struct Endpoint {
-    /// `http://HOST:PORT`, with a path prefix where the engine has one.
+    /// `http://HOST:PORT` or `https://HOST:PORT`, with a path prefix where the engine has one.
     pub url: Located<String>,
     /// Where the engine publishes its KV-cache events. Without it, the engine is asked.
     pub kv_events: Option<KvEvents>,

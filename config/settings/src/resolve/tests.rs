@@ -15,6 +15,9 @@ use crate::problems::Problems;
 use crate::redis::Secret;
 use crate::resolved::{Limits, Settings};
 
+mod kubernetes;
+mod logs;
+mod reload;
 mod sharing;
 
 #[derive(Default)]
@@ -29,8 +32,8 @@ impl Files for MemoryFiles {
         path.starts_with("/models")
     }
 
-    fn is_file(&self, _: &Path) -> bool {
-        true
+    fn is_file(&self, path: &Path) -> bool {
+        !path.starts_with("/etc") || self.0.contains_key(&*path.to_string_lossy())
     }
 }
 
@@ -77,6 +80,8 @@ fn the_defaults_of_the_flags_are_the_defaults_of_the_types() {
         (known.shared_load, known.mirror_grace, known.replica_name)
     );
     assert_eq!((settings.log_level, settings.from_document), (known.log_level, false));
+    assert_eq!((settings.kubernetes, settings.tokenizers), (known.kubernetes, known.tokenizers));
+    assert_eq!(settings.metrics_on_router_port, known.metrics_on_router_port);
     assert_eq!(settings.warnings, Vec::<String>::new());
 }
 
@@ -209,11 +214,8 @@ fn what_kthena_would_enforce_and_we_cannot_yet_is_refused() {
         kthena: KthenaFlags {
             tls_cert: Some("/tls.crt".to_owned()),
             tls_key: Some(String::new()),
-            enable_webhook: Some("true".to_owned()),
-            enable_gateway_api: Some("false".to_owned()),
-            enable_gateway_api_inference_extension: Some("perhaps".to_owned()),
-            expose_metrics_on_router_port: Some("1".to_owned()),
             port: Some("0".to_owned()),
+            expose_metrics_on_router_port: Some("perhaps".to_owned()),
             ..KthenaFlags::default()
         },
         ..one_model()
@@ -229,20 +231,18 @@ fn what_kthena_would_enforce_and_we_cannot_yet_is_refused() {
     let all = problems(&args, &facts);
     for part in [
         "--tls-cert: serving with TLS is not available yet",
-        "--enable-webhook: watching Kubernetes objects is not available yet",
-        "--enable-gateway-api-inference-extension: is no boolean",
-        "--expose-metrics-on-router-port: metrics are served at --metrics-listen only",
         "--port: \"0\" is no port",
+        "--expose-metrics-on-router-port: \"perhaps\" is no boolean",
         "ENABLE_FAIRNESS_SCHEDULING: the fairness queue is not available yet",
     ] {
         assert!(all.contains(part), "{part:?} is missing in\n{all}");
     }
-    assert_eq!(all.lines().count(), 6, "{all}");
-    let args = RouterArgs {
-        kthena: KthenaFlags { webhook_port: Some("8443".to_owned()), ..KthenaFlags::default() },
-        ..one_model()
-    };
-    assert!(settings(&args).warnings[0].contains("--webhook-port: has no effect"));
+    assert_eq!(all.lines().count(), 4, "{all}");
+    for (said, expected) in [(None, false), (Some("false"), false), (Some("1"), true)] {
+        let kthena =
+            KthenaFlags { expose_metrics_on_router_port: said.map(str::to_owned), ..KthenaFlags::default() };
+        assert_eq!(settings(&RouterArgs { kthena, ..one_model() }).metrics_on_router_port, expected);
+    }
 }
 
 #[test]

@@ -93,11 +93,22 @@ fn what_replicas_share_is_checked() {
     let args = RouterArgs {
         redis: RedisArgs { redis: Some(Secret::new("redis://a")), ..RedisArgs::default() },
         shared_load: set("native"),
-        mirror_grace: set("0"),
+        mirror_grace: set("2s"),
         replica_name: Some(set("router-0.ns")),
         ..one_model()
     };
     let read = settings(&args);
-    assert_eq!((read.shared_load, read.mirror_grace), (SharedLoadMode::Native, Duration::ZERO));
+    assert_eq!((read.shared_load, read.mirror_grace), (SharedLoadMode::Native, Duration::from_secs(2)));
     assert_eq!(read.replica_name.as_deref(), Some("router-0.ns"));
+}
+
+#[test]
+fn a_grace_outlasts_two_readings_of_redis() {
+    for grace in ["0", "1999ms"] {
+        let all =
+            problems(&RouterArgs { mirror_grace: grace.to_owned(), ..one_model() }, &SystemFacts::default());
+        let wanted = "what Redis told is read anew every second";
+        assert!(all.contains(wanted) && all.ends_with("write at least 2s"), "{all}");
+        assert_eq!(all.lines().count(), 1, "{all}");
+    }
 }
