@@ -39,8 +39,15 @@ pub struct Status {
 /// The shapes that a status has.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Said {
-    /// A list of conditions: kthena's kinds and GatewayClass.
+    /// A list of conditions: kthena's kinds.
     Conditions(Vec<Verdict>),
+    /// A class of Gateways.
+    GatewayClass {
+        /// Of the class.
+        conditions: Vec<Verdict>,
+        /// What its Gateways can do, by the names of Gateway API's conformance suite, in ascending order.
+        features: Vec<&'static str>,
+    },
     /// A Gateway's own conditions, its addresses and its listeners.
     Gateway {
         /// Of the Gateway.

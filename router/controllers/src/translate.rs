@@ -1,11 +1,17 @@
 //! From objects to a plan and statuses: pure, so that every rule can be tested with plain values.
 
+mod endpoints;
 mod gateway_api;
 mod inference_pools;
 mod model_routes;
 mod model_servers;
 mod pods;
+mod precedence;
 mod providers;
+mod verdicts;
+
+#[cfg(test)]
+mod testing;
 
 use kvasir_state::Plan;
 use kvasir_state::plan::ObjectName;

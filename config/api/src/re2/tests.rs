@@ -63,3 +63,33 @@ proptest! {
         prop_assert!(regex.is_match(&text), "{}", regex);
     }
 }
+
+#[test]
+fn who_compiles_the_same_shares_it() {
+    let place = |regex: &Regex| regex.as_str().as_ptr();
+    let first = compile("^shared-[0-9]+$").unwrap();
+    assert_eq!(place(&first), place(&compile("^shared-[0-9]+$").unwrap()));
+    assert_ne!(place(&first), place(&compile("^shared-[0-8]+$").unwrap()));
+    let all: Vec<Regex> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| compile("^at once$").unwrap())).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(all.iter().all(|regex| place(regex) == place(&all[0])));
+    assert_eq!(compile("shared(").err(), compile("shared(").err());
+    assert!(compile("shared(").is_err());
+}
+
+#[test]
+fn large_programs_weigh_more() {
+    for (pattern, weight) in [
+        (r"^(premium|team-5)$", 1),
+        (r"^/v1/models/[^/]+/(chat|completions)$", 1),
+        (r"\pL{5}", 10),
+        (r"\pL{50}", LARGEST_WEIGHT),
+        (r"[", 1),
+    ] {
+        assert_eq!(compile_anew(pattern).1, weight, "{pattern}");
+    }
+    let large = compile_anew(r"(\pL{100}){100}").0.map_err(|problem| problem.to_string());
+    assert!(large.is_err_and(|problem| problem.contains("too large")));
+}

@@ -1,0 +1,74 @@
+//! From a pod and a port to endpoints, one for each data-parallel rank.
+
+use std::net::{IpAddr, SocketAddr};
+
+use kvasir_core::{Address, EndpointId, EngineKind, Role};
+use kvasir_state::PlanEndpoint;
+use kvasir_state::plan::ObjectName;
+
+use crate::objects::PodFacts;
+
+/// What a target says about its pods.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Served {
+    /// The port.
+    pub(super) port: u16,
+    /// The engine.
+    pub(super) engine: EngineKind,
+    /// The part in prefill/decode serving.
+    pub(super) role: Role,
+}
+
+/// The endpoints of a pod: none before it has an address. They are known by the pod's name, so pods that share an
+/// address, as those in the host's network do, stay apart.
+pub(super) fn of_pod<'a>(
+    name: &'a ObjectName,
+    facts: &'a PodFacts,
+    served: Served,
+) -> impl Iterator<Item = PlanEndpoint> + 'a {
+    let Served { port, engine, role } = served;
+    let address = facts.ip.map(|ip| address(ip, port));
+    address.into_iter().flat_map(move |address| {
+        (0..facts.ranks.max(1)).map(move |rank| PlanEndpoint {
+            id: EndpointId::new(name.namespace.clone(), name.name.clone(), port, rank),
+            address: address.clone(),
+            engine,
+            role,
+            // vLLM alone takes a rank by header.
+            pin_rank: facts.ranks > 1 && engine == EngineKind::Vllm,
+            labels: facts.labels.clone(),
+            started_at: facts.started_at,
+            ready: facts.ready,
+        })
+    })
+}
+
+fn address(ip: IpAddr, port: u16) -> Address {
+    let socket = SocketAddr::new(ip, port);
+    Address {
+        authority: socket.to_string().into(),
+        host: ip.to_string().into(),
+        port,
+        socket: Some(socket),
+        path_prefix: "".into(),
+        tls: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_what_its_url_would_be_read_as() {
+        for (ip, url) in [
+            ("10.0.0.1", "http://10.0.0.1:8000"),
+            ("fd00::5", "http://[fd00::5]:8000"),
+            ("::1", "http://[::1]:8000"),
+        ] {
+            let address = address(ip.parse().expect("an address"), 8000);
+            assert_eq!(Ok(&address), Address::parse(url).as_ref());
+            assert_eq!(address.url(), url);
+        }
+    }
+}
