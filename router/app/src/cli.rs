@@ -14,6 +14,7 @@ use kvasir_tokenizer_service::TokenizerArgs;
 
 use crate::demo::DemoArgs;
 use crate::explain::ExplainArgs;
+use crate::migrate::MigrateArgs;
 use crate::tokens::TokensArgs;
 
 /// KV-aware smart inference router.
@@ -42,6 +43,8 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Check a tokenizer directory against an engine, or print the ids it gives
     Tokens(TokensArgs),
+    /// Turn the values of kthena's Helm chart into those of ours
+    Migrate(MigrateArgs),
     /// Fake vLLM or SGLang engines that keep a KV cache and publish events
     MockEngine(Box<MockEngineArgs>),
 }
@@ -62,6 +65,8 @@ pub fn expand(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let router = called == "kthena-router" || (first.starts_with('-') && !about);
     if router && !arguments.is_empty() {
         arguments.insert(1, OsString::from("router"));
+        // Go takes one dash for long flags.
+        arguments = kvasir_settings::go_flags(arguments);
     }
     arguments
 }
@@ -88,6 +93,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
         Command::Probe(args) => crate::router::on_runtime(0, |stop| kvasir_probe::run(*args, stop)),
         Command::Explain(args) => crate::router::on_runtime(1, |_| crate::explain::run(args)),
         Command::Tokens(args) => crate::tokens::run(args),
+        Command::Migrate(args) => crate::migrate::run(args),
         Command::MockEngine(args) => {
             crate::router::on_runtime(0, |stop| kvasir_mock_engine::run(*args, stop))
                 .map(|()| ExitCode::SUCCESS)

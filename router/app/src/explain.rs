@@ -52,6 +52,7 @@ pub async fn run(args: ExplainArgs) -> anyhow::Result<ExitCode> {
     let request = SideRequest {
         method,
         url: url.clone(),
+        tls: None,
         body,
         timeout: Duration::from_secs(30),
         max_bytes: MAX_ANSWER,

@@ -1,6 +1,8 @@
 //! Start-up lines: what was found at each engine, how exact the knowledge of its cache is, and what would make it better.
 
-use kvasir_core::Completeness;
+use std::collections::BTreeSet;
+
+use kvasir_core::{Completeness, ModelName};
 use kvasir_gateway::Gateway;
 use kvasir_kvcache::OwnerStats;
 use kvasir_kvcache::follow::Link;
@@ -17,9 +19,16 @@ pub fn settled(stats: &OwnerStats) -> bool {
     matches!(stats.follower.link, Link::None | Link::Following)
 }
 
-/// Logs one line for each endpoint.
+/// Endpoints that have lines of their own, when several are found at once. More are told of together: a cluster's
+/// thousands would bury everything else.
+const MOST_LINES: usize = 20;
+
+/// Logs one line for each endpoint, or one for all of many.
 pub fn print(gateway: &Gateway, learned: &[Learned]) {
     let stats = gateway.index.stats();
+    if learned.iter().map(|found| found.ranks.len()).sum::<usize>() > MOST_LINES {
+        return print_together(learned, &stats);
+    }
     for found in learned {
         if let Some(problem) = found.discovery.as_ref().and_then(|discovery| discovery.problem.as_deref()) {
             tracing::warn!("{problem}");
@@ -37,9 +46,42 @@ pub fn print(gateway: &Gateway, learned: &[Learned]) {
     }
 }
 
-/// Logs one line for each model's tokens.
-pub fn print_tokens(gateway: &Gateway) {
-    for model in gateway.tokens.status() {
+/// Logs the numbers of many endpoints, and the first problem of each kind of engine trouble is one of them.
+fn print_together(learned: &[Learned], stats: &[OwnerStats]) {
+    let owner = |slot| stats.iter().find(|owner| owner.slot == slot);
+    let mut endpoints = 0_usize;
+    let (mut exact, mut partial, mut approximate, mut silent) = (0_usize, 0_usize, 0_usize, 0_usize);
+    for found in learned {
+        endpoints += found.ranks.len();
+        for endpoint in &found.ranks {
+            match owner(endpoint.slot).map(|owner| owner.completeness) {
+                Some(Completeness::Exact) => exact += 1,
+                Some(Completeness::Partial) => partial += 1,
+                _ if !answers(found) => silent += 1,
+                _ => approximate += 1,
+            }
+        }
+    }
+    let mut problems = learned.iter().filter_map(|found| found.discovery.as_ref()?.problem.as_deref());
+    if let Some(first) = problems.next() {
+        tracing::warn!(others = problems.count(), "{first}");
+    }
+    tracing::info!(
+        endpoints,
+        exact,
+        partial,
+        approximate,
+        silent,
+        "caches of many endpoints; /debug/index of the admin listener tells of each"
+    );
+}
+
+/// Logs one line for each source of the tokens of models that were not told of yet.
+pub fn print_tokens(gateway: &Gateway, told: &mut BTreeSet<ModelName>) {
+    let models = gateway.tokens.status();
+    // A model that comes back is news.
+    told.retain(|known| models.iter().any(|model| model.model == *known));
+    for model in models.into_iter().filter(|model| told.insert(model.model.clone())) {
         for source in &model.sources {
             match &source.load {
                 Some(LoadState::Ready { encoder, fallback: None }) => {
@@ -67,6 +109,11 @@ fn describe(found: &Learned) -> String {
     version.map_or_else(|| "unknown".to_owned(), str::to_owned)
 }
 
+/// Whether the engine answers.
+fn answers(found: &Learned) -> bool {
+    found.discovery.as_ref().is_some_and(|discovery| !discovery.served_models.is_empty())
+}
+
 /// What is known of the cache, and what would make it better.
 fn sentence(found: &Learned, owner: Option<&OwnerStats>) -> String {
     if let Some(owner) = owner.filter(|owner| owner.mirrored) {
@@ -78,8 +125,7 @@ fn sentence(found: &Learned, owner: Option<&OwnerStats>) -> String {
         );
     }
     let Some(source) = found.sources.first() else {
-        let answered = found.discovery.as_ref().is_some_and(|discovery| !discovery.served_models.is_empty());
-        if !answered {
+        if !answers(found) {
             return "cache: not known (the engine does not answer yet; it is asked again until it does)"
                 .to_owned();
         }

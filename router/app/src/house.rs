@@ -9,7 +9,10 @@ use kvasir_core::{
     Address, BlockIndex, Clock, DataProducer, EndpointDirectory, EndpointId, EngineKind, Needs,
     PlacementObserver, Role, Scorer, SideClient, SystemClock, Tokenizer,
 };
-use kvasir_gateway::{ByteBudget, Connections, Coordination, Counted, DecisionRing, Gateway, Readiness};
+use kvasir_gateway::{
+    ByteBudget, Connections, Coordination, Counted, DecisionRing, Exhibits, Gateway, Ports, Readiness,
+    Scheduled, Scheduling,
+};
 use kvasir_kvcache::placements::DEFAULT_LIFETIME;
 use kvasir_kvcache::{Index, Placements};
 use kvasir_plugins::{Built, Parts};
@@ -18,13 +21,16 @@ use kvasir_settings::Settings;
 use kvasir_settings::resolved::ModelSettings;
 use kvasir_state::{Plan, PlanEndpoint, PlanModel, ResponseMemory, RetryBudget, State, StateOptions};
 use kvasir_telemetry::{AccessLogger, Metrics};
-use kvasir_tokenize::{Chain, ModelTokens};
+use kvasir_tokenize::Chain;
 use kvasir_upstream::{HyperSideClient, SideClientOptions};
 
 use crate::sharing::Store;
 
 /// Stored responses remembered, and for how long.
 const RESPONSES: (usize, Duration) = (65_536, Duration::from_secs(24 * 3600));
+
+/// Endpoints that a cluster may have, for the pool of connections.
+const ENDPOINTS_OF_A_CLUSTER: usize = 2_000;
 
 /// The rooms, introduced.
 pub struct House {
@@ -44,6 +50,23 @@ impl std::fmt::Debug for House {
     }
 }
 
+impl House {
+    /// A scheduler as these settings want it, over what the router knows already.
+    ///
+    /// # Errors
+    /// When a plugin cannot be built.
+    pub fn schedule(&self, settings: &Settings) -> anyhow::Result<Scheduled> {
+        let gateway = &self.gateway;
+        let parts = Parts {
+            index: Arc::clone(&gateway.index) as Arc<dyn BlockIndex>,
+            tokenizer: Arc::clone(&gateway.tokens) as Arc<dyn Tokenizer>,
+            meter: Arc::clone(&gateway.metrics) as Arc<dyn ScheduleMeter>,
+            seed: rand::random(),
+        };
+        scheduler(settings, Furniture::default(), self.store.as_ref(), parts, &gateway.index, &self.clock)
+    }
+}
+
 /// What a caller may put in the place of the usual parts; the demo uses it for its perfect router.
 #[derive(Default)]
 pub struct Furniture {
@@ -59,7 +82,8 @@ impl std::fmt::Debug for Furniture {
     }
 }
 
-/// Builds the house. Files are read and threads started; no socket is opened.
+/// Builds the house. Files are read and threads started; no socket is opened. Nobody lives in it yet; see
+/// [`Household`](crate::household::Household).
 ///
 /// # Errors
 /// When the access log cannot be opened or a plugin cannot be built.
@@ -69,20 +93,22 @@ pub fn build(settings: &Settings, furniture: Furniture) -> anyhow::Result<House>
     let state =
         Arc::new(State::new(Arc::clone(&clock), StateOptions { scrape_interval: settings.scrape_interval }));
     let index = Arc::new(Index::new(Arc::clone(&clock)));
-    let changes = state.replace(plan(settings));
-    for endpoint in changes.added {
-        index.register(endpoint.slot, &endpoint.model, "placements")?;
-    }
     let client = Arc::new(HyperSideClient::new(SideClientOptions::default()));
     let tokens = Arc::new(Chain::new(
-        settings.models.iter().map(|model| (served(model), tokens_of(settings, model))).collect(),
+        Vec::new(),
         Arc::clone(&client) as Arc<dyn SideClient>,
         Arc::clone(&state) as Arc<dyn EndpointDirectory>,
         Arc::clone(&clock),
     ));
     let store = Store::prepare(settings)?;
-    let (scheduler, prefix_cache_entries) =
-        scheduler(settings, furniture, store.as_ref(), &index, &tokens, &metrics, &clock)?;
+    let meter = Arc::clone(&metrics) as Arc<dyn ScheduleMeter>;
+    let parts = Parts {
+        index: Arc::clone(&index) as Arc<dyn BlockIndex>,
+        tokenizer: Arc::clone(&tokens) as Arc<dyn Tokenizer>,
+        meter,
+        seed: rand::random(),
+    };
+    let scheduled = scheduler(settings, furniture, store.as_ref(), parts, &index, &clock)?;
     let access_log = match &settings.access_log {
         log if log.enabled => Some(
             AccessLogger::start(&log.output, log.json, metrics.log_dropped.clone())
@@ -90,23 +116,24 @@ pub fn build(settings: &Settings, furniture: Furniture) -> anyhow::Result<House>
         ),
         _ => None,
     };
-    let endpoints = settings.models.iter().map(|model| model.endpoints.len()).sum();
     let gateway = Arc::new(Gateway {
         state,
-        scheduler,
-        prefix_cache_entries,
+        scheduling: Scheduling::new(scheduled),
         index,
         tokens,
         metrics,
         access_log,
         limits: settings.limits.clone(),
         headers: settings.headers.clone(),
-        connections: Connections::new(&settings.limits, endpoints),
+        connections: Connections::new(&settings.limits, endpoints(settings)),
         ring: DecisionRing::new(settings.decision_ring),
         responses: ResponseMemory::new(RESPONSES.0, RESPONSES.1),
         retry_budget: RetryBudget::new(settings.limits.retry_budget),
         buffers: ByteBudget::new(settings.limits.max_buffered_bytes),
         coordination: Coordination::default(),
+        exhibits: Exhibits::default(),
+        ports: Ports::default(),
+        metrics_on_router_port: settings.metrics_on_router_port,
         readiness: Arc::new(Readiness::default()),
         clock: Arc::clone(&clock),
     });
@@ -117,17 +144,11 @@ fn scheduler(
     settings: &Settings,
     furniture: Furniture,
     store: Option<&Store>,
+    parts: Parts,
     index: &Arc<Index>,
-    tokens: &Arc<Chain>,
-    metrics: &Arc<Metrics>,
     clock: &Arc<dyn Clock>,
-) -> anyhow::Result<(Arc<Scheduler>, Counted)> {
-    let parts = Parts {
-        index: Arc::clone(index) as Arc<dyn BlockIndex>,
-        tokenizer: Arc::clone(tokens) as Arc<dyn Tokenizer>,
-        meter: Arc::clone(metrics) as Arc<dyn ScheduleMeter>,
-        seed: rand::random(),
-    };
+) -> anyhow::Result<Scheduled> {
+    let meter = Arc::clone(&parts.meter);
     let built = match store {
         Some(store) => kvasir_plugins::build_with_store(&settings.scheduler, parts, store.for_plugins()),
         None => kvasir_plugins::build(&settings.scheduler, parts),
@@ -147,14 +168,19 @@ fn scheduler(
         Needs::NONE
     };
     let profile = Profile { filters, scorers, picker, observers };
-    let meter = Arc::clone(metrics) as Arc<dyn ScheduleMeter>;
     let deadline = settings.scheduler.gather_deadline;
     let scheduler = Scheduler::new(profile, producers, deadline, meter, Arc::clone(clock), extra);
     let entries = Counted(Arc::new(move || prefix_cache.as_ref().map(|cache| cache.entries() as u64)));
-    Ok((Arc::new(scheduler), entries))
+    Ok(Scheduled { scheduler: Arc::new(scheduler), prefix_cache_entries: entries })
 }
 
-/// The routing plan of standalone settings.
+/// For how many endpoints idle connections are kept. A cluster's come later; no more is reserved than is used.
+fn endpoints(settings: &Settings) -> usize {
+    let named: usize = settings.models.iter().map(|model| model.endpoints.len()).sum();
+    if settings.kubernetes.is_some() { named.max(ENDPOINTS_OF_A_CLUSTER) } else { named }
+}
+
+/// The routing plan of the models of the settings.
 pub fn plan(settings: &Settings) -> Plan {
     Plan { models: settings.models.iter().map(plan_model).collect(), ..Plan::default() }
 }
@@ -186,25 +212,11 @@ fn plan_model(model: &ModelSettings) -> PlanModel {
 }
 
 /// Standalone endpoints are named by their URL; two prefixes on one port are two endpoints.
-fn endpoint_id(address: &Address, rank: u32) -> EndpointId {
+pub fn endpoint_id(address: &Address, rank: u32) -> EndpointId {
     EndpointId::new("default", format!("{}{}", address.host, address.path_prefix), address.port, rank)
 }
 
 /// The name the engines use.
-pub fn served(model: &ModelSettings) -> kvasir_core::ModelName {
+fn served(model: &ModelSettings) -> kvasir_core::ModelName {
     model.served_name.clone().unwrap_or_else(|| model.name.clone())
-}
-
-fn tokens_of(settings: &Settings, model: &ModelSettings) -> ModelTokens {
-    let args = &settings.scheduler.args.kvcache_aware;
-    let local_dir = settings.tokenizer_directory(model).map(std::path::Path::to_owned);
-    ModelTokens {
-        local_dir,
-        chat_template: model.chat_template.clone(),
-        order: settings.token_order(model),
-        service_url: args.tokenizer_service.enabled.then(|| args.tokenizer_service.endpoint.clone()),
-        vllm_port: args.vllm_tokenizer_port,
-        sglang_port: args.sglang_tokenizer_port,
-        deadline: args.deadline,
-    }
 }

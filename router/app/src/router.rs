@@ -8,9 +8,12 @@ use kvasir_gateway::Doors;
 use kvasir_gateway::listener::{Grace, Served};
 use kvasir_settings::Settings;
 use kvasir_settings::flags::RouterArgs;
+use kvasir_state::Plan;
 use tokio_util::sync::CancellationToken;
 
+use crate::cluster::Access;
 use crate::house::{self, Furniture};
+use crate::household::Household;
 use crate::knowledge;
 use crate::sharing::Sharing;
 use crate::signals::Signals;
@@ -67,6 +70,9 @@ pub fn run(args: RouterArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// How long giving back what is held in a cluster may take.
+const FAREWELL: std::time::Duration = std::time::Duration::from_secs(3);
+
 /// Where a running router listens.
 #[derive(Clone, Debug)]
 pub struct Running {
@@ -74,6 +80,8 @@ pub struct Running {
     pub addresses: [std::net::SocketAddr; 3],
     /// The door.
     pub gateway: Arc<kvasir_gateway::Gateway>,
+    /// Where plans are applied.
+    pub household: Arc<Household>,
 }
 
 /// Opens the doors and serves until the signals say stop. `opened` is told as soon as the router is ready.
@@ -89,10 +97,24 @@ pub async fn serve(
     let doors = Doors::bind(settings.listen, settings.metrics_listen, settings.admin_listen)
         .map_err(anyhow::Error::msg)?;
     let addresses = doors.addresses()?;
-    let house = house::build(&settings, furniture)?;
+    let access = Access::find(&settings).await?;
+    let settings = match &access {
+        Some(access) => access.with_document(settings).await,
+        None => settings,
+    };
+    let house = Arc::new(house::build(&settings, furniture)?);
+    let settings = Arc::new(settings);
     let learning_stop = CancellationToken::new();
     let sharing = Sharing::start(&house, &settings, &learning_stop);
-    let learning = knowledge::start(&house, &settings, &sharing, &learning_stop);
+    let (household, mut learning) = Household::new(&house, &settings, &sharing, &learning_stop);
+    let cluster = access.map(|access| {
+        house.gateway.readiness.await_routes();
+        access.start(&settings, &house, &household, &learning_stop)
+    });
+    if cluster.is_none() {
+        household.apply(Plan::default());
+    }
+    knowledge::watch_loads(&house, &settings, &sharing, &learning_stop);
     let gateway = Arc::clone(&house.gateway);
     let grace = Grace { settle: settings.drain_settle, drain: settings.drain_timeout };
     let serving =
@@ -103,10 +125,14 @@ pub async fn serve(
         () = learning.first_knowledge() => gateway.readiness.set_ready(),
         () = signals.stop.cancelled() => {}
     }
-    opened(Running { addresses, gateway });
+    tokio::spawn(learning.keep_telling(learning_stop.clone()));
+    opened(Running { addresses, gateway, household });
     let served = serving.await.context("the listeners failed")?;
     learning_stop.cancel();
     sharing.finished().await;
+    if let Some(cluster) = cluster {
+        let _ = tokio::time::timeout(FAREWELL, cluster.ended()).await;
+    }
     if let Some(log) = &house.gateway.access_log {
         log.flush();
     }

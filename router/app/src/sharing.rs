@@ -102,7 +102,7 @@ impl Sharing {
         };
         let gateway = &house.gateway;
         let clock = Arc::clone(&house.clock);
-        let asks_for_prefixes = gateway.scheduler.profile().needs().contains(Needs::PREFIX_HITS);
+        let asks_for_prefixes = gateway.scheduling.scheduler().profile().needs().contains(Needs::PREFIX_HITS);
         let mirrors = asks_for_prefixes && settings.coordination != Some(CoordinationMode::Query);
         let mirror = mirrors.then(|| {
             let sink = Sink::new(house, Arc::clone(&sources), &store.name);

@@ -65,7 +65,16 @@ impl Completeness {
     }
 }
 
-/// Where an endpoint listens.
+/// TLS towards a server of ours, an engine mostly.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum UpstreamTls {
+    /// Encrypted, but any certificate is taken: pods are called by address and make their own.
+    Unverified,
+    /// The certificate must be of this name (or IP address) and of an authority that the system trusts.
+    Verified(Arc<str>),
+}
+
+/// Where an endpoint listens, and whether it is spoken to over TLS.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Address {
     /// `http` authority as written in a URL: host (IPv6 in brackets) and port. Goes into `Host`.
@@ -78,21 +87,23 @@ pub struct Address {
     pub socket: Option<SocketAddr>,
     /// Path prefix of the URL without a trailing slash; usually empty.
     pub path_prefix: Arc<str>,
+    /// How it is spoken to over TLS; `None` is plain HTTP.
+    pub tls: Option<UpstreamTls>,
 }
 
 impl Address {
-    /// Parses `http://host:port[/prefix]`. `https` is refused until TLS upstreams land.
+    /// Parses `http://host:port[/prefix]`, or the same with `https`, whose certificate must then be of that host.
     ///
     /// # Errors
     /// A sentence that names what is wrong and the fix.
     pub fn parse(url: &str) -> Result<Self, String> {
-        let rest = match url.split_once("://") {
-            Some(("http", rest)) => rest,
-            Some(("https", _)) => {
-                return Err(format!("{url}: https endpoints are not supported yet; use an http:// URL"));
-            }
+        let (secure, rest) = match url.split_once("://") {
+            Some(("http", rest)) => (false, rest),
+            Some(("https", rest)) => (true, rest),
             Some((scheme, _)) => {
-                return Err(format!("{url}: unknown scheme {scheme:?}; use http://HOST:PORT"));
+                return Err(format!(
+                    "{url}: unknown scheme {scheme:?}; use http://HOST:PORT or https://HOST:PORT"
+                ));
             }
             None => return Err(format!("{url}: no scheme; write http://HOST:PORT")),
         };
@@ -102,7 +113,7 @@ impl Address {
         };
         if path.contains(['?', '#']) || authority.contains('@') {
             return Err(format!(
-                "{url}: only http://HOST:PORT[/PREFIX] is allowed, without user, query or fragment"
+                "{url}: only http(s)://HOST:PORT[/PREFIX] is allowed, without user, query or fragment"
             ));
         }
         let (host, port) = if let Some(inner) = authority.strip_prefix('[') {
@@ -123,6 +134,7 @@ impl Address {
             return Err(format!("{url}: the host is empty"));
         }
         let port = match port {
+            None if secure => 443,
             None => 80,
             Some(text) => text
                 .parse::<u16>()
@@ -139,12 +151,19 @@ impl Address {
             port,
             socket,
             path_prefix: path.trim_end_matches('/').into(),
+            tls: secure.then(|| UpstreamTls::Verified(host.into())),
         })
     }
 
     /// The URL, without a trailing slash.
     pub fn url(&self) -> String {
-        format!("http://{}{}", self.authority, self.path_prefix)
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}{}", self.authority, self.path_prefix)
+    }
+
+    /// Whether both are one place, however it is spoken to.
+    pub fn is_where(&self, other: &Self) -> bool {
+        self.authority == other.authority && self.path_prefix == other.path_prefix
     }
 }
 
@@ -191,6 +210,8 @@ mod tests {
             ("http://10.0.0.1:8000/", "10.0.0.1:8000", "10.0.0.1", 8000, ""),
             ("http://[fd00::5]:9/x/y/", "[fd00::5]:9", "fd00::5", 9, "/x/y"),
             ("http://name", "name:80", "name", 80, ""),
+            ("https://name", "name:443", "name", 443, ""),
+            ("https://[fd00::5]/x/", "[fd00::5]:443", "fd00::5", 443, "/x"),
         ];
         for (url, authority, host, port, prefix) in cases {
             let address = Address::parse(url).unwrap_or_else(|error| panic!("{error}"));
@@ -203,10 +224,20 @@ mod tests {
     }
 
     #[test]
+    fn an_https_url_means_a_certificate_of_its_host() {
+        let plain = Address::parse("http://a:8443").unwrap_or_else(|error| panic!("{error}"));
+        let secure = Address::parse("https://a:8443/").unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!((plain.tls.clone(), plain.url().as_str()), (None, "http://a:8443"));
+        assert_eq!(secure.tls, Some(UpstreamTls::Verified("a".into())));
+        assert_eq!(secure.url(), "https://a:8443");
+        assert!(plain != secure && plain.is_where(&secure));
+    }
+
+    #[test]
     fn a_bad_url_says_what_is_wrong() {
         for (url, part) in [
             ("a:8000", "no scheme"),
-            ("https://a", "https"),
+            ("https://", "host is empty"),
             ("ftp://a", "unknown scheme"),
             ("http://", "host is empty"),
             ("http://a:0", "no port"),

@@ -30,7 +30,7 @@ pub use candidates::{Candidate, Candidates};
 pub use clock::{Clock, SystemClock};
 pub use cycle::{CycleState, TokenSlot};
 pub use decision::{Decision, Pick, ScoreLine, ScorerTotals};
-pub use endpoint::{Address, Completeness, Endpoint, EndpointDirectory, EngineKind, Role};
+pub use endpoint::{Address, Completeness, Endpoint, EndpointDirectory, EngineKind, Role, UpstreamTls};
 pub use error::{ErrorKind, Origin, RouterError};
 pub use ids::{AdapterName, EndpointId, ModelName, OwnerSlot, RequestId};
 pub use kv_event::{EngineHash, KvEvent, Medium, Stored};

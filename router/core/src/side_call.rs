@@ -5,14 +5,17 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::BoxFuture;
+use crate::endpoint::UpstreamTls;
 
 /// One bounded side call.
 #[derive(Clone, Debug)]
 pub struct SideRequest {
     /// `GET` or `POST`.
     pub method: http::Method,
-    /// Absolute `http://` URL.
+    /// Absolute `http://` or `https://` URL.
     pub url: String,
+    /// How the server of an `https://` URL is checked; `None` is as the URL says, by its host.
+    pub tls: Option<UpstreamTls>,
     /// JSON body; empty for none.
     pub body: Bytes,
     /// From the start of connecting to the last byte of the answer.

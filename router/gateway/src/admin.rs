@@ -28,6 +28,9 @@ const PATHS: &str = "GET  /explain                  the last decisions\n\
                      GET  /debug/index              what is known of every endpoint's cache\n\
                      GET  /debug/tokens             how each model is tokenized\n\
                      GET  /debug/coordination       what is shared with other replicas through Redis\n\
+                     GET  /debug/kubernetes         in a cluster: what is watched, the lease, the webhook, the document
+                     GET  /debug/config_dump/KIND   in a cluster: objects as they were last seen, and
+                                               /debug/config_dump/namespaces/NAMESPACE/KIND/NAME
                      POST /endpoints/drain?endpoint=ID|URL     take an endpoint out of service\n\
                      POST /endpoints/undrain?endpoint=ID|URL   put it back\n";
 
@@ -63,13 +66,22 @@ impl Admin {
             }
             (&Method::POST, "/endpoints/drain") => self.drain(&query, true),
             (&Method::POST, "/endpoints/undrain") => self.drain(&query, false),
-            (&Method::GET, other) => {
-                match other.strip_prefix("/explain/").and_then(|id| gateway.ring.get(id)) {
-                    Some(record) => Ok(json_answer(StatusCode::OK, &record)),
-                    None => Err(ErrorKind::NoSuchPath.into()),
-                }
-            }
+            (&Method::GET, other) => self.show(other),
             _ => Err(ErrorKind::NoSuchPath.into()),
+        }
+    }
+
+    /// One decision, or what another room shows.
+    fn show(&self, path: &str) -> Result<Response<Vec<u8>>, RouterError> {
+        let decision = path.strip_prefix("/explain/").and_then(|id| self.gateway.ring.get(id));
+        if let Some(record) = decision {
+            return Ok(json_answer(StatusCode::OK, &record));
+        }
+        let shown = path.strip_prefix("/debug/").and_then(|path| self.gateway.exhibits.debug(path));
+        match shown {
+            Some(Ok(value)) => Ok(json_answer(StatusCode::OK, &value)),
+            Some(Err(missing)) => Ok(json_answer(StatusCode::NOT_FOUND, &json!({"error": missing}))),
+            None => Err(ErrorKind::NoSuchPath.into()),
         }
     }
 

@@ -6,7 +6,7 @@ use kvasir_core::ErrorKind;
 use pingora_core::protocols::http::ServerSession;
 
 use crate::head::Entry;
-use crate::{Gateway, models, reply};
+use crate::{Gateway, models, page, reply};
 
 /// Sends the answer to anything but inference.
 pub(crate) async fn send(
@@ -24,8 +24,12 @@ pub(crate) async fn send(
                 true => (StatusCode::OK, "router is ready"),
                 false => (StatusCode::SERVICE_UNAVAILABLE, "router is not ready"),
             };
-            let text = gateway.coordination.readiness(message);
+            let text = gateway.coordination.readiness(message, &gateway.readiness.pending());
             return reply::send_json(session, status, text.into(), "").await;
+        }
+        Entry::Metrics => {
+            let text = page::render(gateway).into();
+            return reply::send(session, StatusCode::OK, page::MEDIA, text, "").await;
         }
         Entry::Models => return reply::send_json(session, StatusCode::OK, models::list(gateway), "").await,
         Entry::Model(id) => match models::one(gateway, &id) {

@@ -37,12 +37,16 @@ impl Coordination {
         }
     }
 
-    /// The body of `/readyz`.
-    pub(crate) fn readiness(&self, message: &str) -> String {
-        match self.0.get() {
-            Some(view) => json!({"message": message, "coordination": view.summary()}).to_string(),
-            None => json!({"message": message}).to_string(),
+    /// The body of `/readyz`, with what is still waited for.
+    pub(crate) fn readiness(&self, message: &str, pending: &[Arc<str>]) -> String {
+        let mut body = json!({"message": message});
+        if !pending.is_empty() {
+            body["pending"] = json!(pending);
         }
+        if let Some(view) = self.0.get() {
+            body["coordination"] = view.summary();
+        }
+        body.to_string()
     }
 }
 
@@ -73,10 +77,12 @@ mod tests {
     #[test]
     fn readiness_has_the_summary_once_there_is_a_view() {
         let coordination = Coordination::default();
-        assert_eq!(coordination.readiness("router is ready"), r#"{"message":"router is ready"}"#);
+        assert_eq!(coordination.readiness("router is ready", &[]), r#"{"message":"router is ready"}"#);
+        let waits = r#"{"message":"router is not ready","pending":["kubernetes: pods"]}"#;
+        assert_eq!(coordination.readiness("router is not ready", &["kubernetes: pods".into()]), waits);
         coordination.show(Arc::new(View));
         let with = r#"{"message":"router is ready","coordination":{"fresh":2}}"#;
-        assert_eq!(coordination.readiness("router is ready"), with);
+        assert_eq!(coordination.readiness("router is ready", &[]), with);
         assert_eq!(coordination.debug(), json!({"owners": 2}));
     }
 }

@@ -8,7 +8,7 @@ use kvasir_scheduler::Scheduler;
 use kvasir_state::{Attempt, InFlight, Resolved};
 use pingora_http::ResponseHeader;
 
-use crate::leg::{Leg, LegError, Via};
+use crate::leg::{Leg, LegError};
 use crate::place::Placed;
 use crate::resolve::Bound;
 use crate::settle::Trail;
@@ -52,11 +52,11 @@ impl Running {
     fn begin(gateway: &Gateway, placed: &Placed, index: usize, endpoint: &Arc<Endpoint>) -> Self {
         let predicted = placed.cycle.reusable_tokens(index);
         let cost = cost_of(&placed.cycle, index, predicted);
-        gateway.scheduler.dispatched(&placed.cycle, endpoint, cost);
+        placed.scheduler.dispatched(&placed.cycle, endpoint, cost);
         Self {
             endpoint: Arc::clone(endpoint),
             predicted,
-            scheduler: Arc::clone(&gateway.scheduler),
+            scheduler: Arc::clone(&placed.scheduler),
             cycle: Arc::clone(&placed.cycle),
             in_flight: gateway.state.begin(endpoint, cost),
             settled: false,
@@ -189,13 +189,13 @@ async fn attempt(
     let mut running = Running::begin(gateway, placed, index, endpoint);
     trail.attempt_begun(endpoint);
     let header = outbound::header(gateway, bound, endpoint).map_err(|_| LegError::Garbage)?;
-    let via = Via { tls: bound.route.target.tls.as_ref(), timeout: bound.route.timeout };
-    let first = gateway.connections.send(endpoint, via, header.clone(), bound.body.clone(), false);
+    let limit = bound.route.timeout;
+    let first = gateway.connections.send(endpoint, limit, header.clone(), bound.body.clone(), false);
     let mut leg = match first.await {
         // A pooled connection that the engine had just closed: it never saw the request. A fresh connection tells;
         // when that one cannot be made, the engine itself has died, perhaps of this request.
         Err(LegError::Died { reused: true }) => {
-            match gateway.connections.send(endpoint, via, header, bound.body.clone(), true).await {
+            match gateway.connections.send(endpoint, limit, header, bound.body.clone(), true).await {
                 Err(LegError::Connect) => return Err(LegError::Died { reused: true }),
                 other => other?,
             }

@@ -5,9 +5,14 @@ use kvasir_state::{NoRoute, Routed};
 use pingora_core::protocols::http::ServerSession;
 
 use crate::head::{Entry, entry_of};
-use crate::resolve::{Binding, bind_call, bind_whole, promptless, query_of, refused};
+use crate::resolve::{Binding, bind_call, bind_whole, not_yet, promptless, query_of, refused};
 use crate::settle::Trail;
 use crate::{Gateway, read};
+
+/// Whether a request that is none of ours may have a route.
+pub(crate) fn may_be_known(gateway: &Gateway) -> bool {
+    gateway.state.in_gateway_mode() || gateway.readiness.lacks_routes()
+}
 
 /// Matches the route by the head alone, then reads the body. What becomes an inference call by the route's path is one;
 /// anything else goes to an endpoint as it came, chosen by load.
@@ -22,11 +27,17 @@ pub(crate) async fn bind(
     let route = match routed {
         Ok(Routed::To(route)) => route,
         Ok(Routed::Elsewhere(redirect)) => return Ok(Binding::Elsewhere(redirect)),
+        Err(NoRoute::NoMatch | NoRoute::NoListener) if gateway.readiness.lacks_routes() => {
+            return Err(not_yet());
+        }
         // As it would be without any Gateway.
         Err(NoRoute::NoMatch) if head.uri.path().starts_with("/v1/") => {
             return Err(ErrorKind::MethodNotAllowed.into());
         }
-        Err(error) => return Err(refused(&error).into()),
+        Err(error) => {
+            trail.refused(&error, "");
+            return Err(refused(&error).into());
+        }
     };
     let path = route.path.as_deref().unwrap_or(head.uri.path());
     let kind = match entry_of(&head.method, path) {

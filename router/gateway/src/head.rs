@@ -11,6 +11,8 @@ pub(crate) enum Entry {
     Health,
     /// `GET /readyz`
     Ready,
+    /// `GET /metrics`, where it is shown.
+    Metrics,
     /// `GET /v1/models`
     Models,
     /// `GET /v1/models/{id}`
@@ -55,9 +57,12 @@ impl Errand {
 }
 
 /// Sorts a request by its head alone.
-pub(crate) fn classify(header: &RequestHeader) -> Entry {
+pub(crate) fn classify(header: &RequestHeader, shows_metrics: bool) -> Entry {
     if header.headers.contains_key(http::header::UPGRADE) {
         return Entry::Upgrade;
+    }
+    if shows_metrics && header.method == Method::GET && header.uri.path() == "/metrics" {
+        return Entry::Metrics;
     }
     entry_of(&header.method, header.uri.path())
 }
@@ -142,11 +147,25 @@ mod tests {
         ];
         for (method, path, entry) in cases {
             let header = RequestHeader::build(method, path.as_bytes(), None).unwrap();
-            assert_eq!(classify(&header), entry, "{method} {path}");
+            assert_eq!(classify(&header, false), entry, "{method} {path}");
         }
         let mut header = RequestHeader::build("GET", b"/v1/realtime", None).unwrap();
         header.insert_header("upgrade", "websocket").unwrap();
-        assert_eq!(classify(&header), Entry::Upgrade);
+        assert_eq!(classify(&header, true), Entry::Upgrade);
+    }
+
+    #[test]
+    fn metrics_are_a_path_like_any_other_unless_they_are_shown() {
+        for (method, path, shown, entry) in [
+            ("GET", "/metrics", true, Entry::Metrics),
+            ("GET", "/metrics?name=x", true, Entry::Metrics),
+            ("GET", "/metrics", false, Entry::Unknown),
+            ("POST", "/metrics", true, Entry::Unknown),
+            ("GET", "/metrics/x", true, Entry::Unknown),
+        ] {
+            let header = RequestHeader::build(method, path.as_bytes(), None).unwrap();
+            assert_eq!(classify(&header, shown), entry, "{method} {path}");
+        }
     }
 
     #[test]

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use kvasir_core::Endpoint;
+use kvasir_core::{Endpoint, UpstreamTls};
 use kvasir_settings::resolved::Limits;
-use kvasir_state::plan::UpstreamTls;
 use pingora_core::ErrorType;
 use pingora_core::connectors::ConnectorOptions;
 use pingora_core::connectors::http::Connector;
@@ -42,15 +41,6 @@ impl std::fmt::Debug for Connections {
 
 /// A session, whether it comes from the pool, and the key it is released under.
 type Connected = (HttpSession, bool, HttpPeer);
-
-/// How an endpoint is spoken to.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Via<'r> {
-    /// TLS, or plain.
-    pub tls: Option<&'r UpstreamTls>,
-    /// Limit from the start of connecting to the answer's header; `None` leaves each step its own.
-    pub timeout: Option<Duration>,
-}
 
 /// Why a leg gave no answer.
 #[derive(Debug)]
@@ -95,21 +85,22 @@ impl Connections {
         }
     }
 
-    /// Sends one request and waits for the answer's header. With `fresh`, no pooled connection is used.
+    /// Sends one request and waits for the answer's header. `limit` is from the start of connecting to there; `None`
+    /// leaves each step its own. With `fresh`, no pooled connection is used.
     pub(crate) async fn send(
         &self,
         endpoint: &Endpoint,
-        via: Via<'_>,
+        limit: Option<Duration>,
         header: RequestHeader,
         body: Bytes,
         fresh: bool,
     ) -> Result<Leg, LegError> {
-        let Some(limit) = via.timeout else {
-            let connected = self.connected(endpoint, via, self.connect, fresh).await?;
+        let Some(limit) = limit else {
+            let connected = self.connected(endpoint, self.connect, fresh).await?;
             return self.exchange(connected, self.first_byte, header, body).await;
         };
         let end = Instant::now() + limit;
-        let connecting = self.connected(endpoint, via, self.connect.min(limit), fresh);
+        let connecting = self.connected(endpoint, self.connect.min(limit), fresh);
         let connected = timeout_at(end, connecting).await.unwrap_or(Err(LegError::Connect))?;
         let exchange = self.exchange(connected, limit, header, body);
         timeout_at(end, exchange).await.unwrap_or(Err(LegError::FirstByte))
@@ -156,7 +147,6 @@ impl Connections {
     async fn connected(
         &self,
         endpoint: &Endpoint,
-        via: Via<'_>,
         limit: Duration,
         fresh: bool,
     ) -> Result<Connected, LegError> {
@@ -165,7 +155,7 @@ impl Connections {
             Ok(Err(_)) | Err(_) => return Err(LegError::Connect),
         };
         for socket in sockets {
-            if let Some(connected) = self.session(endpoint, socket, via.tls, limit, fresh).await {
+            if let Some(connected) = self.session(endpoint, socket, limit, fresh).await {
                 return Ok(connected);
             }
         }
@@ -177,10 +167,10 @@ impl Connections {
         &self,
         endpoint: &Endpoint,
         socket: SocketAddr,
-        tls: Option<&UpstreamTls>,
         limit: Duration,
         fresh: bool,
     ) -> Option<Connected> {
+        let tls = endpoint.address.tls.as_ref();
         let name = match tls {
             None => String::new(),
             Some(UpstreamTls::Verified(name)) => name.to_string(),

@@ -11,6 +11,7 @@ pub mod coordination;
 mod dispatch;
 mod dns;
 mod edits;
+mod exhibits;
 pub mod explain;
 mod forward;
 mod head;
@@ -21,19 +22,21 @@ mod models;
 mod outbound;
 pub mod page;
 mod place;
+mod ports;
 mod read;
 pub mod readiness;
 mod relay;
 pub mod reply;
 mod resolve;
+mod scheduling;
 mod service;
 mod settle;
+mod timers;
 
 use std::sync::Arc;
 
 use kvasir_core::Clock;
 use kvasir_kvcache::Index;
-use kvasir_scheduler::Scheduler;
 use kvasir_settings::resolved::{HeaderRules, Limits};
 use kvasir_state::{ResponseMemory, RetryBudget, State};
 use kvasir_telemetry::{AccessLogger, Metrics};
@@ -41,20 +44,21 @@ use kvasir_tokenize::Chain;
 
 pub use buffers::ByteBudget;
 pub use coordination::{Coordination, CoordinationView};
+pub use exhibits::{Exhibit, Exhibits};
 pub use explain::DecisionRing;
 pub use leg::Connections;
 pub use listener::Doors;
 pub use page::Counted;
-pub use readiness::Readiness;
+pub use ports::Ports;
+pub use readiness::{Gate, Readiness};
+pub use scheduling::{Scheduled, Scheduling};
 
 /// What the door needs from the other rooms. Built by `app`, shared by every request.
 pub struct Gateway {
     /// Routes and endpoints.
     pub state: Arc<State>,
     /// Gathers and decides.
-    pub scheduler: Arc<Scheduler>,
-    /// How many hashes `prefix-cache` remembers; `None` when it is off.
-    pub prefix_cache_entries: Counted,
+    pub scheduling: Scheduling,
     /// The block index, for explain and metrics.
     pub index: Arc<Index>,
     /// The tokenization chain, for proof, explain and metrics.
@@ -79,6 +83,12 @@ pub struct Gateway {
     pub buffers: ByteBudget,
     /// What is shared with other replicas.
     pub coordination: Coordination,
+    /// What other rooms show.
+    pub exhibits: Exhibits,
+    /// The ports of Gateways' listeners.
+    pub ports: Ports,
+    /// Whether `/metrics` is answered at the main inference port, too.
+    pub metrics_on_router_port: bool,
     /// Ready, draining.
     pub readiness: Arc<Readiness>,
     /// Time.

@@ -5,6 +5,7 @@ use pingora_core::protocols::http::ServerSession;
 
 use crate::head::{Entry, Errand, classify};
 use crate::resolve::Binding;
+use crate::service::Door;
 use crate::settle::Trail;
 use crate::{Gateway, answers, dispatch, forward, place, read, relay, reply, resolve};
 
@@ -17,19 +18,19 @@ pub(crate) enum Ending {
     Cut,
 }
 
-/// Serves one request whose head has been read, and that came in by `port`.
-pub(crate) async fn serve(gateway: &Gateway, session: &mut ServerSession, port: u16) -> Ending {
-    let errand = match classify(session.req_header()) {
+/// Serves one request whose head has been read, and that came in by `door`.
+pub(crate) async fn serve(gateway: &Gateway, session: &mut ServerSession, door: Door) -> Ending {
+    let errand = match classify(session.req_header(), door.shows_metrics) {
         Entry::StoredResponse(id) => Errand::Stored(id),
         Entry::Inference(kind) => Errand::Call(kind),
-        Entry::Unknown | Entry::WrongMethod if gateway.state.in_gateway_mode() => Errand::Forward,
+        Entry::Unknown | Entry::WrongMethod if forward::may_be_known(gateway) => Errand::Forward,
         other => {
             let answered = answers::send(gateway, session, other).await;
             return if answered.is_ok() { Ending::Whole } else { Ending::Cut };
         }
     };
     let mut trail = Trail::open(gateway, session.req_header(), errand.kind());
-    let ended = walk(gateway, session, port, &errand, &mut trail).await;
+    let ended = walk(gateway, session, door.port, &errand, &mut trail).await;
     let Err(error) = ended else { return Ending::Whole };
     trail.failed(&error);
     let begun = session.response_written().is_some_and(|header| !header.status.is_informational());

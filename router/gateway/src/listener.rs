@@ -16,7 +16,8 @@ use crate::Gateway;
 use crate::admin::Admin;
 use crate::connection::Connection;
 use crate::page::MetricsPage;
-use crate::service::Service;
+use crate::ports::{self, Opener};
+use crate::service::{Door, Service};
 
 /// Connections waiting to be accepted.
 const BACKLOG: u32 = 4096;
@@ -24,7 +25,7 @@ const BACKLOG: u32 = 4096;
 /// After an accept error that is not about one connection (no descriptors left), wait this long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// The router's three listeners.
+/// The router's three listeners. Those of Gateways come and go while it serves; see [`crate::Ports`].
 #[derive(Debug)]
 pub struct Doors {
     inference: TcpListener,
@@ -51,7 +52,7 @@ pub enum Served {
 }
 
 /// Binds one address.
-fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv6() { TcpSocket::new_v6() } else { TcpSocket::new_v4() }?;
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
@@ -93,15 +94,20 @@ impl Doors {
         let side = CancellationToken::new();
         let accepting = CancellationToken::new();
         let silence = gateway.limits.header_timeout;
-        // A socket that cannot tell its port has none that a route could name.
-        let port = self.inference.local_addr().map_or(0, |address| address.port());
+        // A socket that cannot tell its address has none that a route could name, and no neighbours.
+        let main = self.inference.local_addr().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)));
+        let door = Door { port: main.port(), shows_metrics: gateway.metrics_on_router_port };
         let inference = accept(
             self.inference,
-            Arc::new(Service::new(Arc::clone(&gateway), port)),
+            Arc::new(Service::new(Arc::clone(&gateway), door)),
             silence,
             watch.clone(),
             accepting.clone(),
         );
+        let neighbours = tokio::spawn({
+            let (gateway, accepting) = (Arc::clone(&gateway), accepting.clone());
+            async move { gateway.ports.keep(Beside { gateway: Arc::clone(&gateway), main }, accepting).await }
+        });
         let metrics = accept(
             self.metrics,
             Arc::new(MetricsPage::new(Arc::clone(&gateway))),
@@ -119,7 +125,7 @@ impl Doors {
         }
         accepting.cancel();
         let _ = shutdown.send(true);
-        let _ = inference.await;
+        let _ = tokio::join!(inference, neighbours);
         let served = tokio::select! {
             () = gateway.readiness.emptied() => Served::Drained,
             () = tokio::time::sleep(grace.drain) => Served::Cut(gateway.readiness.inside()),
@@ -129,6 +135,34 @@ impl Doors {
         let _ = metrics.await;
         let _ = admin.await;
         served
+    }
+}
+
+/// Opens ports on the main listener's interface.
+struct Beside {
+    gateway: Arc<Gateway>,
+    main: SocketAddr,
+}
+
+impl Opener for Beside {
+    fn bind(&self, port: u16) -> io::Result<TcpListener> {
+        bind(ports::beside(self.main.ip(), port))
+    }
+
+    fn serve(
+        &self,
+        listener: TcpListener,
+        port: u16,
+        shutdown: watch::Receiver<bool>,
+        accepting: CancellationToken,
+    ) -> JoinHandle<()> {
+        let door = Door { port, shows_metrics: false };
+        let service = Arc::new(Service::new(Arc::clone(&self.gateway), door));
+        accept(listener, service, self.gateway.limits.header_timeout, shutdown, accepting)
+    }
+
+    fn main(&self) -> u16 {
+        self.main.port()
     }
 }
 

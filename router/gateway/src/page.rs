@@ -21,6 +21,9 @@ impl std::fmt::Debug for Counted {
     }
 }
 
+/// The media type of the page.
+pub(crate) const MEDIA: &str = "text/plain; version=0.0.4; charset=utf-8";
+
 /// The metrics application.
 pub(crate) struct MetricsPage {
     gateway: Arc<Gateway>,
@@ -36,7 +39,7 @@ impl MetricsPage {
 pub fn render(gateway: &Gateway) -> String {
     gateway.metrics.buffered_bytes.set(i64::try_from(gateway.buffers.held()).unwrap_or(i64::MAX));
     let mut page = Page::new(gateway.metrics.render());
-    let entries = (gateway.prefix_cache_entries.0)();
+    let entries = gateway.scheduling.prefix_cache_entries();
     page.family(&names::PREFIX_CACHE_ENTRIES, entries.map(|entries| (Vec::new(), entries as f64)));
     endpoints(gateway, &mut page);
     owners(gateway, &mut page);
@@ -51,6 +54,7 @@ pub fn render(gateway: &Gateway) -> String {
     });
     page.family(&names::TOKENIZER_DIFFERENCE, differences);
     gateway.coordination.add_to(&mut page);
+    gateway.exhibits.add_to(&mut page);
     page.finish()
 }
 
@@ -111,6 +115,6 @@ impl ServeHttp for MetricsPage {
                 b"404 page not found\n".to_vec(),
             );
         }
-        answer(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", render(&self.gateway).into_bytes())
+        answer(StatusCode::OK, MEDIA, render(&self.gateway).into_bytes())
     }
 }

@@ -7,6 +7,7 @@ use kvasir_core::{
     Candidates, CycleState, Decision, ErrorKind, InferenceRequest, Pick, RouterError, ScheduleError,
     TokenSlot,
 };
+use kvasir_scheduler::Scheduler;
 use kvasir_state::Resolved;
 
 use crate::Gateway;
@@ -19,6 +20,8 @@ pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// The decision with what it rests on.
 #[derive(Debug)]
 pub(crate) struct Placed {
+    /// Who decided, and is told how it ends.
+    pub scheduler: Arc<Scheduler>,
     /// What was gathered.
     pub cycle: Arc<CycleState>,
     /// The candidates as they were frozen.
@@ -59,8 +62,9 @@ pub(crate) async fn choose(
         }
         .into());
     }
+    let scheduler = gateway.scheduling.scheduler();
     let begun = gateway.clock.now();
-    let cycle = gateway.scheduler.gather(request, &pool).await;
+    let cycle = scheduler.gather(request, &pool).await;
     let gathered = gateway.clock.now();
     match &cycle.tokens {
         TokenSlot::Ready(tokens) => {
@@ -70,7 +74,7 @@ pub(crate) async fn choose(
         TokenSlot::Empty => {}
     }
     let decision =
-        gateway.scheduler.decide(&cycle, &mut pool, &mut rand::rng()).map_err(|error| match error {
+        scheduler.decide(&cycle, &mut pool, &mut rand::rng()).map_err(|error| match error {
             ScheduleError::NoCandidates => {
                 ErrorKind::NoEndpoint { reason: "no candidate is left", retry_after: RETRY_AFTER }
             }
@@ -80,7 +84,7 @@ pub(crate) async fn choose(
     let gather = gathered.duration_since(begun);
     let decide = decided.duration_since(gathered);
     gateway.metrics.decided(request.model.as_str(), gather, decide);
-    Ok(Placed { cycle: Arc::new(cycle), pool, decision, gather, decide })
+    Ok(Placed { scheduler, cycle: Arc::new(cycle), pool, decision, gather, decide })
 }
 
 /// A decision with one possible outcome.
@@ -100,6 +104,7 @@ fn pinned(
         ..Decision::default()
     };
     Ok(Placed {
+        scheduler: gateway.scheduling.scheduler(),
         cycle: Arc::new(CycleState::new(request)),
         pool,
         decision,

@@ -203,7 +203,7 @@ pub(crate) async fn send_error(
         session.set_keepalive(None);
     }
     let text = body(error);
-    let mut header = json_header(reply.status, text.len(), request_id)?;
+    let mut header = text_header(reply.status, JSON, text.len(), request_id)?;
     if let Some(wait) = reply.retry_after {
         header.insert_header(http::header::RETRY_AFTER, wait.as_secs().max(1).to_string())?;
     }
@@ -225,7 +225,7 @@ pub(crate) async fn redirect(
     if !session.is_body_done() {
         session.set_keepalive(None);
     }
-    trail.redirected(redirect.status);
+    trail.redirected(redirect);
     session.write_response_header(Box::new(header)).await.map_err(|_| ErrorKind::ClientGone)?;
     session.finish_body().await.map_err(|_| ErrorKind::ClientGone)?;
     read::let_the_client_finish(session).await;
@@ -240,6 +240,9 @@ fn redirect_header(redirect: &Redirect, request_id: &str) -> pingora_core::Resul
     Ok(header)
 }
 
+/// The media type of our own JSON.
+const JSON: &str = "application/json; charset=utf-8";
+
 /// Answers with a JSON body.
 pub(crate) async fn send_json(
     session: &mut ServerSession,
@@ -247,13 +250,29 @@ pub(crate) async fn send_json(
     text: Bytes,
     request_id: &str,
 ) -> pingora_core::Result<()> {
-    session.write_response_header(Box::new(json_header(status, text.len(), request_id)?)).await?;
+    send(session, status, JSON, text, request_id).await
+}
+
+/// Sends a text of this media type.
+pub(crate) async fn send(
+    session: &mut ServerSession,
+    status: StatusCode,
+    media: &'static str,
+    text: Bytes,
+    request_id: &str,
+) -> pingora_core::Result<()> {
+    session.write_response_header(Box::new(text_header(status, media, text.len(), request_id)?)).await?;
     session.write_response_body(text, true).await
 }
 
-fn json_header(status: StatusCode, length: usize, request_id: &str) -> pingora_core::Result<ResponseHeader> {
+fn text_header(
+    status: StatusCode,
+    media: &'static str,
+    length: usize,
+    request_id: &str,
+) -> pingora_core::Result<ResponseHeader> {
     let mut header = ResponseHeader::build(status, Some(4))?;
-    header.insert_header(http::header::CONTENT_TYPE, "application/json; charset=utf-8")?;
+    header.insert_header(http::header::CONTENT_TYPE, media)?;
     header.insert_header(http::header::CONTENT_LENGTH, length.to_string())?;
     if !request_id.is_empty() {
         header.insert_header("x-request-id", request_id)?;

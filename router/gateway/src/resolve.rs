@@ -58,6 +58,7 @@ pub(crate) fn bind(
     match gateway.state.resolve(&query, &mut rand::rng()) {
         Ok(Routed::To(route)) => bind_call(gateway, session, call, route, trail).map(Binding::Onward),
         Ok(Routed::Elsewhere(redirect)) => Ok(Binding::Elsewhere(redirect)),
+        Err(NoRoute::NoMatch | NoRoute::NoListener) if gateway.readiness.lacks_routes() => Err(not_yet()),
         Err(NoRoute::NoMatch) => {
             Err(ErrorKind::ModelNotFound(call.request.requested_model.to_string()).into())
         }
@@ -159,6 +160,11 @@ pub(crate) fn query_of<'r>(head: &'r RequestHeader, port: u16, model: Option<&'r
         headers: &head.headers,
         model,
     }
+}
+
+/// What a client is told that comes before the routes do.
+pub(crate) fn not_yet() -> RouterError {
+    ErrorKind::NoEndpoint { reason: "the routes are not known yet", retry_after: RETRY_AFTER }.into()
 }
 
 /// What a client is told where a route matched and leads nowhere, or where nothing listens.

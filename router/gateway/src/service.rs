@@ -11,21 +11,31 @@ use pingora_core::server::ShutdownWatch;
 
 use crate::Gateway;
 use crate::lifecycle::{self, Ending};
+use crate::timers;
 
-/// The inference listener's application.
+/// A listener of ours, as its requests need to know it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Door {
+    /// The port that requests come in by.
+    pub port: u16,
+    /// Whether `GET /metrics` is answered here.
+    pub shows_metrics: bool,
+}
+
+/// The inference listeners' application.
 pub(crate) struct Service {
     gateway: Arc<Gateway>,
-    /// The port that requests come in by.
-    port: u16,
+    door: Door,
     options: HttpServerOptions,
 }
 
 impl Service {
-    pub(crate) fn new(gateway: Arc<Gateway>, port: u16) -> Self {
+    pub(crate) fn new(gateway: Arc<Gateway>, door: Door) -> Self {
         let mut options = HttpServerOptions::default();
         options.h2c = true;
         options.h2_idle_timeout = Some(gateway.limits.keepalive_timeout);
-        Self { gateway, port, options }
+        timers::forget_with_what_they_guard();
+        Self { gateway, door, options }
     }
 
     /// From opening (or the last answer) to a complete header: the idle time allowed, then the header's own.
@@ -63,7 +73,7 @@ impl HttpServerApp for Service {
         let idle = self.gateway.limits.keepalive_timeout.as_secs().max(1);
         session.set_keepalive((!draining).then_some(idle));
         session.set_pipelining_enabled(!suspicious);
-        let ending = lifecycle::serve(&self.gateway, &mut session, self.port).await;
+        let ending = lifecycle::serve(&self.gateway, &mut session, self.door).await;
         if ending == Ending::Cut {
             session.shutdown().await;
             return None;

@@ -8,7 +8,7 @@ use kvasir_core::{
     Usage,
 };
 use kvasir_state::plan::TargetKind;
-use kvasir_state::{NoRoute, Resolved, RouteName};
+use kvasir_state::{NoRoute, Redirect, Resolved, RouteName};
 use kvasir_telemetry::access_log::{AccessError, timestamp};
 use kvasir_telemetry::{AccessRecord, Gauge, RequestLabels};
 use pingora_http::RequestHeader;
@@ -103,23 +103,39 @@ impl<'g> Trail<'g> {
         }
         self.log.backend_name = target.label.to_string();
         self.log.backend_type = target.id.kind.as_str();
+        if target.id.kind == TargetKind::InferencePool {
+            self.log.inference_pool = target.label.to_string();
+        }
+        if let RouteName::Http(name) = &route.route {
+            self.log.http_route = name.to_string();
+        }
+        if let Some(listener) = &route.listener {
+            self.log.gateway = listener.gateway.to_string();
+        }
         self.record = Some(Box::new(explain::begin(&self.id, request, now_ms())));
     }
 
     /// A route matched and leads nowhere, or none did.
     pub(crate) fn refused(&mut self, error: &NoRoute, requested: &str) {
         requested.clone_into(&mut self.log.model_name);
-        if let Some(RouteName::Model(name)) = error.route() {
-            requested.clone_into(&mut self.labels.model);
-            self.labels.model_route = name.to_string();
-            self.log.model_route = name.to_string();
+        match error.route() {
+            Some(RouteName::Model(name)) => {
+                requested.clone_into(&mut self.labels.model);
+                self.labels.model_route = name.to_string();
+                self.log.model_route = name.to_string();
+            }
+            Some(RouteName::Http(name)) => self.log.http_route = name.to_string(),
+            None => {}
         }
     }
 
     /// The client is sent elsewhere.
-    pub(crate) fn redirected(&mut self, status: u16) {
+    pub(crate) fn redirected(&mut self, redirect: &Redirect) {
         self.ended = Some(self.gateway.clock.now());
-        self.log.status_code = status;
+        self.log.status_code = redirect.status;
+        if let RouteName::Http(name) = &redirect.route {
+            self.log.http_route = name.to_string();
+        }
         (self.outcome, self.error_label) = ("success", "successful_request");
     }
 

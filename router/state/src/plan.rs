@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+pub use kvasir_core::UpstreamTls;
 use kvasir_core::{AdapterName, Address, Endpoint, EndpointId, EngineKind, ModelName, Role};
 
 pub use http_route::{
@@ -15,7 +16,7 @@ pub use http_route::{
     PlanHttpRule, PlanPath, PlanRedirect, PlanUrlRewrite,
 };
 pub use model_route::{PlanParent, PlanRoute, PlanRule, PlanTo};
-pub use target::{PlanTarget, RetryPolicy, TargetId, TargetKind, UpstreamTls};
+pub use target::{PlanTarget, RetryPolicy, TargetId, TargetKind};
 
 /// Everything that requests can be routed by. Made from the settings, or from Kubernetes objects. Plain data: whatever
 /// can be resolved before a request comes is resolved.

@@ -157,6 +157,16 @@ impl State {
         self.snapshot.load().by_slot.get(&slot).map(Arc::clone)
     }
 
+    /// Whether new requests may go to this endpoint, as its plan says; false for one that is gone.
+    pub fn is_ready(&self, id: &EndpointId) -> bool {
+        self.snapshot.load().members.get(id).is_some_and(|member| member.ready)
+    }
+
+    /// Every name that blocks are filed and prompts tokenized under.
+    pub fn index_models(&self) -> BTreeSet<ModelName> {
+        self.snapshot.load().targets.values().map(|target| target.index_model.clone()).collect()
+    }
+
     /// Every endpoint in service, with whether its health is worth an active probe.
     pub fn scrape_targets(&self) -> Vec<(Arc<Endpoint>, bool)> {
         let now = self.clock.now();

@@ -124,6 +124,7 @@ impl Member {
             && before.pin_rank == planned.pin_rank
             && (before.started_at == planned.started_at || planned.started_at.is_none())
             && before.adapters.iter().eq(wanted.adapters.iter().copied())
+            && before.address.tls.as_ref() == wanted.tls()
             && before.labels == planned.labels;
         let endpoint = if same { Arc::clone(before) } else { Arc::new(make(wanted, before.slot)) };
         Self { endpoint, live: Arc::clone(&self.live), ready: planned.ready }
@@ -141,7 +142,7 @@ impl Member {
 fn is_same_owner(endpoint: &Endpoint, wanted: &Wanted<'_>) -> bool {
     let restarted =
         matches!((endpoint.started_at, wanted.planned.started_at), (Some(one), Some(other)) if one != other);
-    endpoint.address == wanted.planned.address
+    endpoint.address.is_where(&wanted.planned.address)
         && endpoint.engine == wanted.planned.engine
         && endpoint.model == *wanted.model
         && !restarted
@@ -152,7 +153,7 @@ fn make(wanted: &Wanted<'_>, slot: OwnerSlot) -> Endpoint {
     Endpoint {
         id: planned.id.clone(),
         slot,
-        address: planned.address.clone(),
+        address: wanted.address(),
         engine: planned.engine,
         role: planned.role,
         model: wanted.model.clone(),

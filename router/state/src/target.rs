@@ -1,11 +1,11 @@
-//! A target of routes as it is now: how its endpoints are spoken to, and which are in service.
+//! A target of routes as it is now: what its requests become, and which of its endpoints are in service.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use kvasir_core::{AdapterName, Endpoint, ModelName};
 
-use crate::plan::{RetryPolicy, TargetId, UpstreamTls};
+use crate::plan::{RetryPolicy, TargetId};
 use crate::snapshot::Member;
 
 /// One target. Immutable: a change is a new value, and what did not change stays the same one.
@@ -25,8 +25,6 @@ pub struct Target {
     pub timeout: Option<Duration>,
     /// Whether to try again.
     pub retry: Option<RetryPolicy>,
-    /// How the endpoints are spoken to.
-    pub tls: Option<UpstreamTls>,
     /// What it asks for that cannot be done.
     pub refused: Option<&'static str>,
     /// Sorted.
@@ -49,7 +47,7 @@ impl Target {
 
     /// Whether a request that is written for `self` can be sent to the endpoints of `later`.
     pub(crate) fn speaks_like(&self, later: &Self) -> bool {
-        self.served == later.served && self.index_model == later.index_model && self.tls == later.tls
+        self.served == later.served && self.index_model == later.index_model
     }
 
     /// Whether the two are alike in everything, so that one can stand for the other.

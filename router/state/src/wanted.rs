@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use kvasir_core::{AdapterName, EndpointId, ModelName};
+use kvasir_core::{AdapterName, Address, EndpointId, ModelName, UpstreamTls};
 
 use crate::plan::{ObjectName, Plan, PlanEndpoint, PlanModel, PlanTarget, PlanTo, TargetId, TargetKind};
 use crate::snapshot::Member;
@@ -30,6 +30,21 @@ pub(crate) struct Wanted<'a> {
     /// The name that its blocks are filed under.
     pub(crate) model: &'a ModelName,
     pub(crate) adapters: BTreeSet<&'a AdapterName>,
+    /// How it is spoken to over TLS, where its address does not say.
+    tls: Option<&'a UpstreamTls>,
+}
+
+impl Wanted<'_> {
+    /// Where it listens, and how it is spoken to.
+    pub(crate) fn address(&self) -> Address {
+        let tls = self.tls().cloned();
+        Address { tls, ..self.planned.address.clone() }
+    }
+
+    /// How it is spoken to over TLS.
+    pub(crate) fn tls(&self) -> Option<&UpstreamTls> {
+        self.planned.address.tls.as_ref().or(self.tls)
+    }
 }
 
 impl TargetId {
@@ -51,7 +66,6 @@ impl Sought<'_> {
             group_key: policies.and_then(|target| target.group_key.clone()),
             timeout: policies.and_then(|target| target.timeout),
             retry: policies.and_then(|target| target.retry),
-            tls: policies.and_then(|target| target.tls.clone()),
             refused: policies.and_then(|target| target.refused),
             adapters: self.adapters.iter().map(|adapter| (*adapter).clone()).collect(),
             pool,
@@ -128,9 +142,10 @@ pub(crate) fn gather<'a>(
         for planned in &target.endpoints {
             let entry = wanted.entry(&planned.id).or_insert_with(|| {
                 order.push(&planned.id);
-                Wanted { planned, model: target.index_model, adapters: BTreeSet::new() }
+                Wanted { planned, model: target.index_model, adapters: BTreeSet::new(), tls: None }
             });
             entry.adapters.extend(&target.adapters);
+            entry.tls = entry.tls.or(target.policies.and_then(|target| target.tls.as_ref()));
             if entry.planned.address != planned.address {
                 conflicts.push(format!(
                     "endpoint {} is at {} and at {}; the first is used",

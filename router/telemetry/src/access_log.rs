@@ -1,5 +1,6 @@
 //! The access log: one record for each request, in kthena's text or JSON form, written off the request path.
 
+use std::fmt::Write as _;
 use std::fs::OpenOptions;
 use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
@@ -50,7 +51,7 @@ pub struct AccessRecord {
     /// Request id.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub request_id: String,
-    /// `model_server`.
+    /// `model_server` or `inference_pool`.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub backend_type: &'static str,
     /// `namespace/name`.
@@ -65,6 +66,15 @@ pub struct AccessRecord {
     /// Attempts made.
     #[serde(skip_serializing_if = "is_zero")]
     pub upstream_attempts: u16,
+    /// The Gateway that the request came in by, `namespace/name`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub gateway: String,
+    /// `namespace/name`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub http_route: String,
+    /// `namespace/name`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub inference_pool: String,
     /// Prompt tokens.
     #[serde(skip_serializing_if = "is_zero_u64")]
     pub input_tokens: u64,
@@ -118,7 +128,6 @@ pub fn timestamp() -> String {
 impl AccessRecord {
     /// kthena's text line. Values are escaped, so that a model name cannot forge a line.
     pub fn to_text(&self) -> String {
-        use std::fmt::Write as _;
         let mut line = format!(
             "[{}] \"{} {} {}\" {}",
             self.timestamp,
@@ -130,27 +139,33 @@ impl AccessRecord {
         if let Some(error) = &self.error {
             let _ = write!(line, " error={}:{}", error.kind, clean(&error.message));
         }
-        let fields = [
-            ("model_name", self.model_name.as_str()),
-            ("model_route", &self.model_route),
-            ("model_server", &self.model_server),
-            ("selected_pod", &self.selected_pod),
-            ("request_id", &self.request_id),
-            ("backend_type", self.backend_type),
-            ("backend_name", &self.backend_name),
-            ("upstream_model", &self.upstream_model),
-        ];
-        for (name, value) in fields {
-            if !value.is_empty() {
-                let _ = write!(line, " {name}={}", clean(value));
-            }
-        }
+        add_fields(
+            &mut line,
+            &[
+                ("model_name", self.model_name.as_str()),
+                ("model_route", &self.model_route),
+                ("model_server", &self.model_server),
+                ("selected_pod", &self.selected_pod),
+                ("request_id", &self.request_id),
+                ("backend_type", self.backend_type),
+                ("backend_name", &self.backend_name),
+                ("upstream_model", &self.upstream_model),
+            ],
+        );
         if self.upstream_status_code > 0 {
             let _ = write!(line, " upstream_status_code={}", self.upstream_status_code);
         }
         if self.upstream_attempts > 0 {
             let _ = write!(line, " upstream_attempts={}", self.upstream_attempts);
         }
+        add_fields(
+            &mut line,
+            &[
+                ("gateway", &self.gateway),
+                ("http_route", &self.http_route),
+                ("inference_pool", &self.inference_pool),
+            ],
+        );
         if self.input_tokens > 0 || self.output_tokens > 0 {
             let _ = write!(line, " tokens={}/{}", self.input_tokens, self.output_tokens);
         }
@@ -174,6 +189,13 @@ impl AccessRecord {
     /// One JSON object.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+/// Adds the fields that are not empty.
+fn add_fields(line: &mut String, fields: &[(&str, &str)]) {
+    for (name, value) in fields.iter().filter(|(_, value)| !value.is_empty()) {
+        let _ = write!(line, " {name}={}", clean(value));
     }
 }
 
@@ -343,6 +365,23 @@ mod tests {
              model_route=default/r selected_pod=p-1 request_id=id backend_type=model_server upstream_status_code=200 \
              upstream_attempts=1 tokens=150/75 timings=2350ms(45+2180+5)"
         );
+    }
+
+    #[test]
+    fn gateway_api_names_come_after_the_attempts() {
+        let mut routed = record();
+        routed.model_route = String::new();
+        (routed.gateway, routed.http_route, routed.inference_pool) =
+            ("ns/g".into(), "ns/h".into(), "ns/p".into());
+        let text = routed.to_text();
+        let expected = " upstream_attempts=1 gateway=ns/g http_route=ns/h inference_pool=ns/p tokens=150/75 ";
+        assert!(text.contains(expected), "{text}");
+        let value: serde_json::Value = serde_json::from_str(&routed.to_json()).unwrap();
+        assert_eq!(
+            [&value["gateway"], &value["http_route"], &value["inference_pool"]],
+            ["ns/g", "ns/h", "ns/p"]
+        );
+        assert!(value.get("model_route").is_none());
     }
 
     #[test]

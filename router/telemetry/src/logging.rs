@@ -12,8 +12,9 @@ use tracing_subscriber::EnvFilter;
 /// A sentence about the filter when it cannot be read.
 pub fn init(level: &str, json: bool) -> Result<(), String> {
     let filter = EnvFilter::try_new(level).map_err(|error| format!("--log-level {level:?}: {error}"))?;
-    // Libraries report every connection that ends; the access log and the index's counters already have those.
-    let quiet = ["pingora_core=off", "zeromq=warn"].into_iter().filter(|quiet| {
+    // Libraries report every connection that ends; the access log, the index's counters and the controllers already
+    // have those.
+    let quiet = ["pingora_core=off", "zeromq=warn", "kube_client=off", "kube_runtime=off"].into_iter().filter(|quiet| {
         let (library, _) = quiet.split_once('=').unwrap_or_default();
         !level.contains(library)
     });

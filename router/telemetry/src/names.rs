@@ -229,6 +229,41 @@ families! {
     /// Load: peers.
     LOAD_PEERS = "kvasir_load_peers", Gauge, &[], &[], "Other replicas whose load in flight is known.";
 
+    /// Kubernetes: first plan.
+    KUBERNETES_SYNCED = "kvasir_kubernetes_synced", Gauge, &[], &[],
+        "1 once every kind was listed and requests are routed by what was found.";
+    /// Kubernetes: objects.
+    KUBERNETES_OBJECTS = "kvasir_kubernetes_objects", Gauge, &["kind"], &[], "Objects that are watched, by kind.";
+    /// Kubernetes: malformed objects.
+    KUBERNETES_UNREADABLE = "kvasir_kubernetes_objects_unreadable", Gauge, &["kind"], &[],
+        "Objects that cannot be read and are passed over.";
+    /// Kubernetes: skipped objects.
+    KUBERNETES_SKIPPED = "kvasir_kubernetes_objects_skipped", Gauge, &[], &[],
+        "Objects that the last plan passed over; their status or the log says why.";
+    /// Kubernetes: watches.
+    KUBERNETES_WATCH_UP = "kvasir_kubernetes_watch_up", Gauge, &["kind"], &[],
+        "1 while a kind is watched, 0 while it cannot be; what was known of it stays in use.";
+    /// Kubernetes: watch restarts.
+    KUBERNETES_WATCH_RESTARTS = "kvasir_kubernetes_watch_restarts_total", Counter, &["kind"], &[],
+        "Times that the watch of a kind failed and began again.";
+    /// Kubernetes: plans.
+    KUBERNETES_PLANS = "kvasir_kubernetes_plans_total", Counter, &[], &[],
+        "Times that all objects were made into routes and endpoints.";
+    /// Kubernetes: duration of a plan.
+    KUBERNETES_PLAN_SECONDS = "kvasir_kubernetes_plan_seconds", Gauge, &[], &[],
+        "Seconds that the last plan took to be made and taken into use.";
+    /// Kubernetes: leader.
+    KUBERNETES_LEADER = "kvasir_kubernetes_leader", Gauge, &[], &[],
+        "1 while this replica holds the lease and writes statuses.";
+    /// Kubernetes: statuses.
+    KUBERNETES_STATUSES = "kvasir_kubernetes_statuses_written_total", Counter, &[], &[], "Statuses written.";
+    /// Kubernetes: failed statuses.
+    KUBERNETES_STATUS_FAILURES = "kvasir_kubernetes_status_failures_total", Counter, &[], &[],
+        "Statuses that could not be written, or left nothing where an older definition drops them.";
+    /// Kubernetes: router document.
+    KUBERNETES_DOCUMENT_REJECTED = "kvasir_kubernetes_document_rejected", Gauge, &[], &[],
+        "1 while the ConfigMap has a router document that cannot be used and an earlier one goes on.";
+
     /// Agent: engine.
     AGENT_ENGINE_UP = "kvasir_agent_engine_up", Gauge, &["pod"], &[],
         "1 while an engine answers the agent over HTTP.";

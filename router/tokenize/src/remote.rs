@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use kvasir_core::{
     Clock, Endpoint, EndpointDirectory, EngineKind, InferenceRequest, ModelName, SideClient, SideError,
-    SideRequest, SideResponse, TokenSource, TokenizeError,
+    SideRequest, SideResponse, TokenSource, TokenizeError, UpstreamTls,
 };
 
 use crate::pool::{Lane, Pool, PoolError};
@@ -206,6 +206,7 @@ impl RemoteSource {
             .call(SideRequest {
                 method: http::Method::POST,
                 url: target.url.clone(),
+                tls: target.tls.clone(),
                 body,
                 timeout: ends.saturating_duration_since(self.clock.now()),
                 max_bytes,
@@ -278,6 +279,7 @@ impl RemoteSource {
             Remote::Service(url) => {
                 vec![Target {
                     url: format!("{}/tokenize", url.trim_end_matches('/')),
+                    tls: None,
                     dialect: EngineKind::Vllm,
                 }]
             }
@@ -333,16 +335,18 @@ fn asked_pause(headers: &http::HeaderMap) -> Option<Duration> {
 #[derive(Debug)]
 struct Target {
     url: String,
+    tls: Option<UpstreamTls>,
     dialect: EngineKind,
 }
 
 impl Target {
     fn of(endpoint: &Endpoint, port: Option<u16>) -> Self {
-        Self { url: tokenize_url(endpoint, port), dialect: endpoint.engine }
+        let tls = endpoint.address.tls.clone();
+        Self { url: tokenize_url(endpoint, port), tls, dialect: endpoint.engine }
     }
 }
 
-/// Where an endpoint's `/tokenize` is: on its inference port, unless another one is configured.
+/// Where an endpoint's `/tokenize` is: on its inference port, unless another one is configured, which speaks plain HTTP.
 pub(crate) fn tokenize_url(endpoint: &Endpoint, port: Option<u16>) -> String {
     let address = &endpoint.address;
     match port {

@@ -48,7 +48,7 @@ pub async fn discover(
     engine: EngineKind,
     timeout: Duration,
 ) -> Discovery {
-    let asker = Asker { client, url: address.url(), timeout };
+    let asker = Asker { client, address, url: address.url(), timeout };
     let mut found = Discovery::default();
     match asker.get("/v1/models").await {
         Ok((StatusCode::OK, body)) => match read_model_list(&body) {
@@ -86,6 +86,7 @@ pub async fn discover(
 
 struct Asker<'a> {
     client: &'a dyn SideClient,
+    address: &'a Address,
     url: String,
     timeout: Duration,
 }
@@ -95,6 +96,7 @@ impl Asker<'_> {
         let request = SideRequest {
             method: Method::GET,
             url: format!("{}{path}", self.url),
+            tls: self.address.tls.clone(),
             body: Bytes::new(),
             timeout: self.timeout,
             max_bytes: MAX_BYTES,

@@ -1,16 +1,21 @@
 //! The pooled HTTP client for small calls beside the inference traffic.
 
+mod secure;
+
 use std::error::Error;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use http::uri::Scheme;
 use http::{HeaderValue, Request, Uri, header};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
-use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{Builder, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kvasir_core::{BoxFuture, SideClient, SideError, SideRequest, SideResponse};
+use secure::{Roots, SecureClients};
 
 /// How engines know us in their access logs.
 const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("kvasir/", env!("CARGO_PKG_VERSION")));
@@ -37,31 +42,35 @@ impl Default for SideClientOptions {
     }
 }
 
-/// [`SideClient`] over hyper-util's pooled client: plain HTTP, straight to the host in the URL, never by way of a
-/// proxy from the environment, no redirects followed.
+/// [`SideClient`] over hyper-util's pooled client: straight to the host in the URL, never by way of a proxy from the
+/// environment, no redirects followed. Certificates are checked against the system's roots (`SSL_CERT_FILE`), where it
+/// has some, else against Mozilla's.
 #[derive(Clone, Debug)]
 pub struct HyperSideClient {
-    client: Client<HttpConnector, Full<Bytes>>,
+    plain: Client<HttpConnector, Full<Bytes>>,
+    secure: Arc<SecureClients>,
 }
 
 impl HyperSideClient {
     /// A client with its own pool.
     pub fn new(options: SideClientOptions) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.enforce_http(true);
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(options.connect_timeout));
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(options.idle_timeout)
-            .pool_max_idle_per_host(options.idle_per_host)
-            .build(connector);
-        Self { client }
+        Self::with_roots(options, Roots::System)
+    }
+
+    fn with_roots(options: SideClientOptions, roots: Roots) -> Self {
+        let plain = pooled(options).build(connector(options));
+        Self { plain, secure: Arc::new(SecureClients::new(options, roots)) }
     }
 
     async fn exchange(&self, call: SideRequest) -> Result<SideResponse, SideError> {
-        let max_bytes = call.max_bytes;
-        let response = self.client.request(build(call)?).await.map_err(|error| describe(&error))?;
+        let (max_bytes, tls) = (call.max_bytes, call.tls.clone());
+        let request = build(call)?;
+        let answered = if request.uri().scheme() == Some(&Scheme::HTTPS) {
+            self.secure.client(request.uri(), tls.as_ref()).await?.request(request).await
+        } else {
+            self.plain.request(request).await
+        };
+        let response = answered.map_err(|error| describe(&error))?;
         let (head, body) = response.into_parts();
         let body = read_bounded(body, max_bytes).await?;
         Ok(SideResponse { status: head.status, headers: head.headers, body })
@@ -83,10 +92,26 @@ impl SideClient for HyperSideClient {
     }
 }
 
+fn connector(options: SideClientOptions) -> HttpConnector {
+    let mut connector = HttpConnector::new();
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(Some(options.connect_timeout));
+    connector
+}
+
+fn pooled(options: SideClientOptions) -> Builder {
+    let mut builder = Client::builder(TokioExecutor::new());
+    builder
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(options.idle_timeout)
+        .pool_max_idle_per_host(options.idle_per_host);
+    builder
+}
+
 fn build(call: SideRequest) -> Result<Request<Full<Bytes>>, SideError> {
     let uri: Uri = call.url.parse().map_err(|error| SideError::Bad(format!("URL: {error}")))?;
-    if uri.scheme_str() != Some("http") {
-        return Err(SideError::Bad("URL: only http:// is spoken here".to_owned()));
+    if !matches!(uri.scheme_str(), Some("http" | "https")) {
+        return Err(SideError::Bad("URL: only http:// and https:// are spoken here".to_owned()));
     }
     if uri.authority().is_none_or(|authority| authority.as_str().contains('@')) {
         return Err(SideError::Bad("URL: a host without user information is needed".to_owned()));

@@ -157,7 +157,7 @@ fn every_problem_is_reported() {
         "--engine",
         "tgi",
         "--engine-base-url",
-        "https://e",
+        "ftp://e",
         "--engine-metrics-path",
         "metrics",
         "--pod",
@@ -175,7 +175,7 @@ fn every_problem_is_reported() {
     ]);
     for (flag, part) in [
         ("--engine:", "tgi"),
-        ("--engine-base-url:", "https"),
+        ("--engine-base-url:", "unknown scheme"),
         ("--engine-metrics-path:", "no path"),
         ("--pod:", "NAME.NAMESPACE"),
         ("--kv-events:", "no event address"),

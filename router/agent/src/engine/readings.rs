@@ -41,6 +41,7 @@ pub(super) async fn read(client: &dyn SideClient, config: &EngineConfig, limit: 
     let request = SideRequest {
         method: Method::GET,
         url: format!("{}{}", config.address.url(), config.metrics_path),
+        tls: config.address.tls.clone(),
         body: Bytes::new(),
         timeout: limit,
         max_bytes: MOST_BYTES,

@@ -37,6 +37,18 @@ impl Sources {
         self.0.write().direct.remove(&slot);
     }
 
+    /// The owner of this number is gone; the next one begins anew.
+    pub fn forget(&self, slot: OwnerSlot) {
+        let mut told = self.0.write();
+        told.direct.remove(&slot);
+        told.redis.remove(&slot);
+    }
+
+    /// Nothing is known of this engine's sleep: it is another one than before.
+    pub fn woke(&self, endpoint: &EndpointId) {
+        self.0.write().asleep.remove(endpoint);
+    }
+
     /// Whether an engine sleeps. Its caches are gone, whatever an agent that has not seen it yet still publishes, so they
     /// are not taken from Redis until it is awake. True when this is news. Only endpoints that `is_known` are remembered.
     pub fn set_asleep(
@@ -61,7 +73,8 @@ impl Sources {
         self.0.read().asleep.contains(endpoint)
     }
 
-    fn is_direct(&self, slot: OwnerSlot) -> bool {
+    /// Whether this one is followed directly.
+    pub fn is_direct(&self, slot: OwnerSlot) -> bool {
         self.0.read().direct.contains(&slot)
     }
 
@@ -165,5 +178,19 @@ mod tests {
         assert!(sources.is_direct(slot));
         sources.leave(slot);
         assert!(!sources.is_direct(slot) && sources.begins(slot));
+    }
+
+    #[test]
+    fn nothing_is_left_of_an_owner_that_is_gone() {
+        let (sources, slot) = (Sources::default(), OwnerSlot(3));
+        let endpoint = EndpointId::new("ns", "a", 8000, 0);
+        sources.set_asleep(&endpoint, true, |_| true);
+        sources.woke(&endpoint);
+        assert!(!sources.is_asleep(&endpoint));
+        sources.follow(slot);
+        sources.forget(slot);
+        assert!(!sources.is_direct(slot) && sources.begins(slot));
+        sources.forget(slot);
+        assert!(sources.begins(slot), "the next owner is registered anew");
     }
 }

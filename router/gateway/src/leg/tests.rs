@@ -11,11 +11,12 @@ use crate::connection::Connection;
 
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
-fn endpoint(socket: SocketAddr) -> Endpoint {
+fn endpoint(socket: SocketAddr, tls: Option<UpstreamTls>) -> Endpoint {
+    let plain = Address::parse(&format!("http://{socket}")).unwrap();
     Endpoint {
         id: EndpointId::new("default", "engine", socket.port(), 0),
         slot: OwnerSlot(0),
-        address: Address::parse(&format!("http://{socket}")).unwrap(),
+        address: Address { tls, ..plain },
         engine: EngineKind::Vllm,
         role: Role::Both,
         model: "m".into(),
@@ -38,8 +39,13 @@ fn head() -> RequestHeader {
     head
 }
 
-async fn ask(connections: &Connections, to: SocketAddr, via: Via<'_>) -> Result<Leg, LegError> {
-    connections.send(&endpoint(to), via, head(), Bytes::new(), false).await
+async fn ask(
+    connections: &Connections,
+    to: SocketAddr,
+    tls: UpstreamTls,
+    limit: Option<Duration>,
+) -> Result<Leg, LegError> {
+    connections.send(&endpoint(to, Some(tls)), limit, head(), Bytes::new(), false).await
 }
 
 fn acceptor() -> Acceptor {
@@ -77,12 +83,11 @@ async fn engine_with_tls() -> (SocketAddr, JoinHandle<usize>) {
 async fn an_engine_behind_tls_is_spoken_to_and_its_connection_kept() {
     let (address, engine) = engine_with_tls().await;
     let connections = connections();
-    let trusted = UpstreamTls::Verified("engine.test".into());
-    let verified = ask(&connections, address, Via { tls: Some(&trusted), timeout: None }).await;
+    let verified = ask(&connections, address, UpstreamTls::Verified("engine.test".into()), None).await;
     assert!(matches!(verified, Err(LegError::Connect)), "nobody trusted signed it: {verified:?}");
     for _ in 0..2 {
-        let via = Via { tls: Some(&UpstreamTls::Unverified), timeout: Some(Duration::from_secs(5)) };
-        let mut leg = ask(&connections, address, via).await.unwrap();
+        let limit = Some(Duration::from_secs(5));
+        let mut leg = ask(&connections, address, UpstreamTls::Unverified, limit).await.unwrap();
         assert_eq!(leg.header().unwrap().status, 200);
         assert_eq!(leg.chunk().await.unwrap().as_deref(), Some(&b"ok"[..]));
         assert_eq!(leg.chunk().await.unwrap(), None);
@@ -96,11 +101,11 @@ async fn an_engine_behind_tls_is_spoken_to_and_its_connection_kept() {
 async fn the_limit_of_an_attempt_ends_it() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (address, connections) = (listener.local_addr().unwrap(), connections());
-    let via = Via { tls: None, timeout: Some(Duration::from_millis(50)) };
+    let limit = Some(Duration::from_millis(50));
     for body in [Bytes::new(), Bytes::from(vec![0; 64 << 20])] {
         let mut head = head();
         head.insert_header("content-length", body.len().to_string()).unwrap();
-        let ended = connections.send(&endpoint(address), via, head, body, true).await;
+        let ended = connections.send(&endpoint(address, None), limit, head, body, true).await;
         assert!(matches!(ended, Err(LegError::FirstByte)), "{ended:?}");
     }
 }
@@ -109,7 +114,7 @@ async fn the_limit_of_an_attempt_ends_it() {
 async fn without_an_answer_to_the_handshake_there_is_no_connection() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let via = Via { tls: Some(&UpstreamTls::Unverified), timeout: Some(Duration::from_millis(50)) };
-    let ended = ask(&connections(), address, via).await;
+    let limit = Some(Duration::from_millis(50));
+    let ended = ask(&connections(), address, UpstreamTls::Unverified, limit).await;
     assert!(matches!(ended, Err(LegError::Connect)), "{ended:?}");
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kvasir_core::ModelName;
+use kvasir_core::{ModelName, UpstreamTls};
 
 use super::{ObjectName, PlanEndpoint};
 
@@ -74,7 +74,8 @@ pub struct PlanTarget {
     pub timeout: Option<Duration>,
     /// Whether to try again. `None`: the router's own rules.
     pub retry: Option<RetryPolicy>,
-    /// How the endpoints are spoken to; `None` is plain HTTP.
+    /// How the endpoints are spoken to over TLS; `None` leaves each to its address. An endpoint of several targets is
+    /// spoken to in one way, that of the first target that says so.
     pub tls: Option<UpstreamTls>,
     /// What it asks for that cannot be done: requests for it are refused with this.
     pub refused: Option<&'static str>,
@@ -95,13 +96,4 @@ pub struct RetryPolicy {
     pub attempts: u32,
     /// The pause before each.
     pub interval: Duration,
-}
-
-/// TLS towards endpoints.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum UpstreamTls {
-    /// Encrypted, but any certificate is taken: pods are called by address and make their own.
-    Unverified,
-    /// The certificate must be of this name and of an authority that the system trusts.
-    Verified(Arc<str>),
 }

@@ -5,6 +5,7 @@ use crate::plan::{PlanEndpoint, PlanModel};
 use crate::testing::{candidates, id, model, models, named, plan, planned, state};
 
 mod running;
+mod secure;
 
 fn served() -> ModelName {
     ModelName::from("served")

@@ -89,8 +89,8 @@ impl ModelChain {
             let (mut all, mut version) = (Proof::Unverified, None);
             let generation = self.local().map(|(_, slot)| slot.generation());
             for endpoint in self.engines_of_this_look() {
-                let base = endpoint.address.url();
-                if let Ok(found) = probe::engine_version(&self.client, &base, endpoint.engine).await {
+                let asked = probe::engine_version(&self.client, &endpoint.address, endpoint.engine).await;
+                if let Ok(found) = asked {
                     version = version.or(found);
                 }
                 all = match (all, self.probe(link, &endpoint).await) {

@@ -153,11 +153,9 @@ impl ModelChain {
         let Some((link, slot)) = self.local() else { return };
         let Ok(tokenizer) = slot.get() else { return };
         for endpoint in self.engines_of_this_look() {
-            let base = endpoint.address.url();
             // One that cannot be reached has its turn later.
-            let Ok(version) = probe::engine_version(&self.client, &base, endpoint.engine).await else {
-                continue;
-            };
+            let asked = probe::engine_version(&self.client, &endpoint.address, endpoint.engine).await;
+            let Ok(version) = asked else { continue };
             let version = version.unwrap_or_else(|| UNKNOWN_VERSION.to_owned());
             if self.verification.knows(&version) {
                 continue;

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use kvasir_core::{Endpoint, EngineKind, InferenceRequest, SideClient, SideError, SideRequest, SideResponse};
+use kvasir_core::{
+    Address, Endpoint, EngineKind, InferenceRequest, SideClient, SideError, SideRequest, SideResponse,
+    UpstreamTls,
+};
 use serde::{Deserialize, Serialize};
 
 use super::ProbeTarget;
@@ -44,18 +47,24 @@ pub struct EngineUrls {
     pub base: String,
     /// URL of `/tokenize`.
     pub tokenize: String,
+    /// How the certificate behind an `https://` URL is checked; `None` is by its host.
+    pub tls: Option<UpstreamTls>,
 }
 
 impl EngineUrls {
     /// Everything on one port.
     pub fn of_base(url: &str) -> Self {
         let base = url.trim_end_matches('/').to_owned();
-        Self { tokenize: format!("{base}/tokenize"), base }
+        Self { tokenize: format!("{base}/tokenize"), base, tls: None }
     }
 
     /// An endpoint's, with `/tokenize` on another port where one is configured.
     pub fn of(endpoint: &Endpoint, port: Option<u16>) -> Self {
-        Self { base: endpoint.address.url(), tokenize: remote::tokenize_url(endpoint, port) }
+        Self {
+            base: endpoint.address.url(),
+            tokenize: remote::tokenize_url(endpoint, port),
+            tls: endpoint.address.tls.clone(),
+        }
     }
 }
 
@@ -74,7 +83,7 @@ pub enum Answer {
 pub async fn ids(client: &Arc<dyn SideClient>, target: &ProbeTarget, request: &InferenceRequest) -> Answer {
     if target.engine == EngineKind::Vllm {
         let url = format!("{}{}/render", target.urls.base, request.kind.path_label());
-        match call(client, http::Method::POST, url, request.body.clone()).await {
+        match call(client, http::Method::POST, url, &target.urls.tls, request.body.clone()).await {
             Err(error) => return Answer::Failed(error.to_string()),
             Ok(answer) => match read(&answer, rendered, Via::Render) {
                 // Without a parser of tool calls the renderer takes no tools; older engines have none at all. The other
@@ -85,7 +94,7 @@ pub async fn ids(client: &Arc<dyn SideClient>, target: &ProbeTarget, request: &I
         }
     }
     let Ok(body) = remote::body::build(target.engine, request) else { return Answer::Refused };
-    match call(client, http::Method::POST, target.urls.tokenize.clone(), body).await {
+    match call(client, http::Method::POST, target.urls.tokenize.clone(), &target.urls.tls, body).await {
         Err(error) => Answer::Failed(error.to_string()),
         Ok(answer) => read(&answer, |body| remote::answer::ids(body).ok(), Via::Tokenize),
     }
@@ -97,7 +106,7 @@ pub async fn ids(client: &Arc<dyn SideClient>, target: &ProbeTarget, request: &I
 /// When the engine cannot be reached.
 pub async fn engine_version(
     client: &Arc<dyn SideClient>,
-    base: &str,
+    address: &Address,
     engine: EngineKind,
 ) -> Result<Option<String>, SideError> {
     #[derive(Deserialize)]
@@ -108,7 +117,8 @@ pub async fn engine_version(
         EngineKind::Vllm => "/version",
         EngineKind::Sglang => "/server_info",
     };
-    let answer = call(client, http::Method::GET, format!("{base}{path}"), Bytes::new()).await?;
+    let url = format!("{}{path}", address.url());
+    let answer = call(client, http::Method::GET, url, &address.tls, Bytes::new()).await?;
     let known = answer.status.is_success().then(|| serde_json::from_slice::<Version>(&answer.body).ok());
     Ok(known.flatten().map(|known| known.version))
 }
@@ -117,9 +127,11 @@ async fn call(
     client: &Arc<dyn SideClient>,
     method: http::Method,
     url: String,
+    tls: &Option<UpstreamTls>,
     body: Bytes,
 ) -> Result<SideResponse, SideError> {
-    client.call(SideRequest { method, url, body, timeout: PATIENCE, max_bytes: MAX_BYTES }).await
+    let tls = tls.clone();
+    client.call(SideRequest { method, url, tls, body, timeout: PATIENCE, max_bytes: MAX_BYTES }).await
 }
 
 fn read(answer: &SideResponse, ids: impl Fn(&[u8]) -> Option<Vec<u32>>, via: Via) -> Answer {

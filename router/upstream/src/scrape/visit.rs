@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{Method, StatusCode};
 use kvasir_core::{
     Clock, Endpoint, EndpointId, EngineKind, EngineSample, SampleError, SampleSink, SideClient, SideError,
-    SideRequest, SideResponse,
+    SideRequest, SideResponse, UpstreamTls,
 };
 
 use super::{ScrapeOptions, ScrapeTarget};
@@ -37,6 +37,13 @@ pub(super) struct Visit {
     pub(super) list_models: bool,
 }
 
+/// Where a visit goes.
+#[derive(Clone, Copy)]
+struct Site<'v> {
+    url: &'v str,
+    tls: Option<&'v UpstreamTls>,
+}
+
 /// What every visit uses.
 pub(super) struct Visitor {
     pub(super) client: Arc<dyn SideClient>,
@@ -51,24 +58,27 @@ impl Visitor {
     pub(super) async fn visit(&self, visit: Visit) -> Memory {
         let Visit { url, targets, mut memory, list_models } = visit;
         let probe = targets.iter().any(|target| target.probe);
+        // All are behind one URL, and spoken to in one way.
+        let site =
+            Site { url: &url, tls: targets.first().and_then(|first| first.endpoint.address.tls.as_ref()) };
         let models = async {
             if list_models {
-                self.list_models(&url, &targets).await;
+                self.list_models(site, &targets).await;
             }
         };
         let health = async {
             if probe {
-                self.probe(&url, &targets).await;
+                self.probe(site, &targets).await;
             }
         };
-        tokio::join!(self.scrape(&url, &targets, &mut memory), models, health);
+        tokio::join!(self.scrape(site, &targets, &mut memory), models, health);
         memory
     }
 
-    async fn scrape(&self, url: &str, targets: &[ScrapeTarget], memory: &mut Memory) {
+    async fn scrape(&self, site: Site<'_>, targets: &[ScrapeTarget], memory: &mut Memory) {
         let before: Vec<u32> =
             targets.iter().map(|target| self.sink.in_flight(&target.endpoint.id)).collect();
-        let answer = self.get(format!("{url}/metrics"), self.options.max_bytes).await;
+        let answer = self.get(site, "/metrics", self.options.max_bytes).await;
         let now = self.clock.now();
         let mut pages = Pages { answer: answer.map_err(sample_error), read: Vec::new() };
         for (target, before) in targets.iter().zip(before) {
@@ -88,8 +98,8 @@ impl Visitor {
     }
 
     /// Tells the models; a failure leaves what was known.
-    async fn list_models(&self, url: &str, targets: &[ScrapeTarget]) {
-        let answer = match self.get(format!("{url}/v1/models"), self.options.max_bytes).await {
+    async fn list_models(&self, site: Site<'_>, targets: &[ScrapeTarget]) {
+        let answer = match self.get(site, "/v1/models", self.options.max_bytes).await {
             Ok(answer) if answer.status == StatusCode::OK => answer,
             Ok(_) | Err(_) => return,
         };
@@ -100,13 +110,13 @@ impl Visitor {
                     self.sink.models_listed(&target.endpoint.id, names.clone());
                 }
             }
-            Err(reason) => tracing::debug!(url, reason, "the model list cannot be read"),
+            Err(reason) => tracing::debug!(url = site.url, reason, "the model list cannot be read"),
         }
     }
 
     /// Tells what the probe showed. An engine without `/health` shows nothing, so it comes back by trial alone.
-    async fn probe(&self, url: &str, targets: &[ScrapeTarget]) {
-        let healthy = match self.get(format!("{url}/health"), MAX_HEALTH_BYTES).await {
+    async fn probe(&self, site: Site<'_>, targets: &[ScrapeTarget]) {
+        let healthy = match self.get(site, "/health", MAX_HEALTH_BYTES).await {
             Ok(answer) if answer.status.is_success() => true,
             Ok(answer) if answer.status.is_client_error() => return,
             Ok(_) | Err(_) => false,
@@ -116,9 +126,15 @@ impl Visitor {
         }
     }
 
-    async fn get(&self, url: String, max_bytes: usize) -> Result<SideResponse, SideError> {
-        let timeout = self.options.timeout;
-        let request = SideRequest { method: Method::GET, url, body: Bytes::new(), timeout, max_bytes };
+    async fn get(&self, site: Site<'_>, path: &str, max_bytes: usize) -> Result<SideResponse, SideError> {
+        let request = SideRequest {
+            method: Method::GET,
+            url: format!("{}{path}", site.url),
+            tls: site.tls.cloned(),
+            body: Bytes::new(),
+            timeout: self.options.timeout,
+            max_bytes,
+        };
         self.client.call(request).await
     }
 }
