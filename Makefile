@@ -6,7 +6,7 @@ SHELL := /bin/bash
 CACHE ?= $(or $(KVASIR_CACHE),$(HOME)/.cache/kvasir)
 export KVASIR_CACHE := $(CACHE)
 
-.PHONY: help setup tokenizers build demo check fmt clippy deny test faults-long soak bench e2e-vllm e2e-tokenizer-service exactness docs
+.PHONY: help setup setup-kube tokenizers build demo check fmt clippy deny test faults-long soak bench e2e-vllm e2e-tokenizer-service exactness image-check docs
 
 help: ## Show the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,6 +16,9 @@ setup: ## Install what a build needs (compiler, cmake), once
 
 tokenizers: setup ## Fetch the real tokenizers of the exactness tests, once
 	@e2e/tokenizers/fetch.sh
+
+setup-kube: ## Build etcd, kube-apiserver, helm and kubeconform, which the cluster tests run, once; five minutes
+	@e2e/kube/setup.sh
 
 build: setup ## Build the binary, release profile
 	cargo build --release -p kvasir
@@ -34,7 +37,7 @@ deny: ## Licences and advisories, where cargo-deny and its data are there
 
 check: fmt clippy deny ## Format, lints, dependency rules
 
-test: setup tokenizers ## All tests; the closing line has the counts
+test: setup setup-kube tokenizers ## All tests; the closing line has the counts
 	@e2e/test.sh
 
 faults-long: setup tokenizers ## Every fault at full length, into docs/faults.md; a quarter of an hour
@@ -53,6 +56,11 @@ e2e-tokenizer-service: build ## The tokenizer service over real `vllm launch ren
 	@e2e/vllm/setup.sh
 	@e2e/tokenizer-service/run.sh $(ARGS)
 
-docs: ## Make the generated reference pages anew
+image-check: setup ## Build the image's stages without a container engine, and run what comes out; PROFILE=release is faster
+	@e2e/image/check.sh
+
+docs: ## Make the generated reference pages, the chart's CRDs, README and schema of values anew
 	cargo run -q -p kvasir-telemetry --example metrics_page > docs/metrics.md.new && mv docs/metrics.md.new docs/metrics.md
 	cargo run -q -p kvasir-settings --example generate_docs
+	cargo run -q -p kvasir-api --example crdgen
+	python3 charts/generate.py

@@ -2,6 +2,8 @@
 //! that sees every byte. The cases and the repository's rules are in `tests/`.
 
 pub mod client;
+pub mod cluster;
+pub mod echo;
 pub mod h2c;
 pub mod paths;
 pub mod report;
