@@ -2,6 +2,7 @@
 //! router document is followed.
 
 mod document;
+mod pods;
 mod view;
 
 use std::net::{IpAddr, SocketAddr};
@@ -94,7 +95,8 @@ impl Access {
     ) -> Cluster {
         let Self { client, settings: kubernetes } = self;
         let sink = Arc::new(Sink(Arc::clone(household))) as Arc<dyn PlanSink>;
-        let options = room_options(&kubernetes, settings);
+        let mut options = room_options(&kubernetes, settings);
+        options.failed_ports = house.gateway.ports.failed();
         let room = Arc::new(Room::start(client.clone(), options, sink, stop.clone()));
         open_gates(&room, house, stop);
         let webhook = kubernetes.webhook.as_ref().map(|webhook| {
@@ -106,7 +108,7 @@ impl Access {
             follow(client, map, Arc::clone(&documents), stop);
             documents
         });
-        let view = View::new(Arc::clone(&room), webhook.clone(), documents);
+        let view = View::new(Arc::clone(&room), Arc::clone(&house.gateway.state), webhook.clone(), documents);
         house.gateway.exhibits.show(&["kubernetes", "config_dump"], Arc::new(view));
         Cluster { room, webhook }
     }

@@ -1,13 +1,14 @@
 //! Objects as they were last seen, in the form of kthena's `/debug/config_dump`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use kvasir_state::plan::ObjectName;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::objects::{Kind, Objects};
+use crate::objects::{Kind, Objects, PodFacts};
 
 /// The answer for a path below `config_dump/`: a kind, or `namespaces/NAMESPACE/KIND/NAME`.
 ///
@@ -25,11 +26,13 @@ pub fn dump(objects: &Objects, path: &str) -> Result<Value, String> {
 fn list(objects: &Objects, plural: &str) -> Result<Value, String> {
     let items = match plural {
         "modelroutes" => specs(&objects.model_routes, false),
-        "modelservers" => objects.model_servers.iter().map(|(name, server)| model_server(objects, name, server)).collect(),
+        "modelservers" => {
+            objects.model_servers.iter().map(|(name, server)| model_server(objects, name, server)).collect()
+        }
         "gateways" => specs(&objects.gateways, true),
         "httproutes" => specs(&objects.http_routes, true),
         "inferencepools" => specs(&objects.inference_pools, true),
-        "pods" => objects.pods.keys().map(|name| pod(objects, name)).collect(),
+        "pods" => objects.pods.iter().filter_map(|(name, facts)| listed_pod(objects, name, facts)).collect(),
         _ => return Err(unknown(plural)),
     };
     // Empty lists are null, as there.
@@ -44,14 +47,16 @@ fn one(objects: &Objects, name: &ObjectName, plural: &str) -> Result<Value, Stri
         "gateways" => ("Gateway", whole(&objects.gateways, name)),
         "httproutes" => ("HTTPRoute", whole(&objects.http_routes, name)),
         "inferencepools" => ("InferencePool", whole(&objects.inference_pools, name)),
-        "pods" => ("Pod", objects.pods.contains_key(name).then(|| pod(objects, name))),
+        "pods" => ("Pod", objects.pods.get(name).map(|facts| pod(objects, name, facts))),
         _ => return Err(unknown(plural)),
     };
     found.ok_or_else(|| format!("{kind} not found"))
 }
 
 fn unknown(plural: &str) -> String {
-    format!("{plural:?} is not watched; there are modelroutes, modelservers, pods, gateways, httproutes, inferencepools")
+    format!(
+        "{plural:?} is not watched; there are modelroutes, modelservers, pods, gateways, httproutes, inferencepools"
+    )
 }
 
 fn specs<K: Serialize>(kind: &Kind<K>, with_status: bool) -> Vec<Value> {
@@ -97,7 +102,9 @@ fn model_server(
         let pods: Vec<String> = objects
             .pods
             .iter()
-            .filter(|(pod, facts)| pod.namespace == name.namespace && !labels.is_empty() && has_all(&facts.labels, labels))
+            .filter(|(pod, facts)| {
+                pod.namespace == name.namespace && !labels.is_empty() && has_all(&facts.labels, labels)
+            })
             .map(|(pod, _)| pod.to_string())
             .collect();
         if !pods.is_empty() {
@@ -107,32 +114,53 @@ fn model_server(
     item
 }
 
-fn pod(objects: &Objects, name: &ObjectName) -> Value {
-    let Some(facts) = objects.pods.get(name) else { return Value::Null };
-    let servers: BTreeSet<String> = objects
-        .model_servers
-        .iter()
-        .filter(|(server, _)| server.namespace == name.namespace)
-        .filter_map(|(server, object)| Some((server, object.0.as_ref().ok()?.spec.workload_selector.as_ref()?)))
-        .filter(|(_, selector)| !selector.match_labels.is_empty() && has_all(&facts.labels, &selector.match_labels))
-        .map(|(server, _)| server.to_string())
-        .collect();
+/// A pod that a server or a pool selects. A cluster has many others.
+fn listed_pod(objects: &Objects, name: &ObjectName, facts: &PodFacts) -> Option<Value> {
+    let servers = servers_of(objects, name, facts);
+    let is_pooled = || {
+        let pools = objects.inference_pools.iter().filter(|(pool, _)| pool.namespace == name.namespace);
+        pools.filter_map(|(_, object)| object.0.as_ref().ok()).any(|pool| {
+            let labels = &pool.spec.selector.match_labels;
+            !labels.is_empty() && has_all(&facts.labels, labels)
+        })
+    };
+    (!servers.is_empty() || is_pooled())
+        .then(|| json!({"name": name.name, "namespace": name.namespace, "modelServers": servers}))
+}
+
+fn pod(objects: &Objects, name: &ObjectName, facts: &PodFacts) -> Value {
     json!({
         "name": name.name,
         "namespace": name.namespace,
-        "modelServers": servers,
+        "modelServers": servers_of(objects, name, facts),
         "podInfo": {
             "podIP": facts.ip,
             "ready": facts.ready,
-            "startedAt": facts.started_at,
+            "startTime": facts.started_at.and_then(|at| Timestamp::from_second(i64::try_from(at).ok()?).ok()),
             "labels": facts.labels,
         },
     })
 }
 
+/// The servers that select a pod.
+fn servers_of(objects: &Objects, name: &ObjectName, facts: &PodFacts) -> BTreeSet<String> {
+    objects
+        .model_servers
+        .iter()
+        .filter(|(server, _)| server.namespace == name.namespace)
+        .filter_map(|(server, object)| {
+            Some((server, object.0.as_ref().ok()?.spec.workload_selector.as_ref()?))
+        })
+        .filter(|(_, selector)| {
+            !selector.match_labels.is_empty() && has_all(&facts.labels, &selector.match_labels)
+        })
+        .map(|(server, _)| server.to_string())
+        .collect()
+}
+
 fn has_all(
-    labels: &std::collections::BTreeMap<String, String>,
-    wanted: &std::collections::BTreeMap<String, String>,
+    labels: &BTreeMap<String, String>,
+    wanted: &BTreeMap<String, String>,
 ) -> bool {
     wanted.iter().all(|(key, value)| labels.get(key) == Some(value))
 }
@@ -140,8 +168,6 @@ fn has_all(
 #[cfg(test)]
 mod tests {
     use kvasir_api::{ModelServer, Read};
-
-    use crate::objects::PodFacts;
 
     use super::*;
 
@@ -162,11 +188,20 @@ mod tests {
             ip: None,
             ready: false,
             gone: false,
-            started_at: None,
+            started_at: Some(1_700_000_000),
         };
+        let other = PodFacts { labels: BTreeMap::new(), ..facts.clone() };
         Objects {
-            model_servers: [(ObjectName::new("n", "s"), server.into()), (ObjectName::new("n", "b"), broken.into())].into(),
-            pods: [(ObjectName::new("n", "p"), facts.into())].into(),
+            model_servers: [
+                (ObjectName::new("n", "s"), server.into()),
+                (ObjectName::new("n", "b"), broken.into()),
+            ]
+            .into(),
+            pods: [
+                (ObjectName::new("n", "p"), facts.into()),
+                (ObjectName::new("n", "other"), other.into()),
+            ]
+            .into(),
             ..Objects::default()
         }
     }
@@ -180,7 +215,12 @@ mod tests {
         assert_eq!(dump(&objects, "modelroutes").unwrap(), json!({"modelroutes": null}));
         let server = dump(&objects, "namespaces/n/modelservers/s").unwrap();
         assert_eq!(server["spec"]["workloadPort"]["port"], 8000);
-        assert_eq!(dump(&objects, "namespaces/n/pods/p").unwrap()["modelServers"], json!(["n/s"]));
+        let listed = json!({"pods": [{"name": "p", "namespace": "n", "modelServers": ["n/s"]}]});
+        assert_eq!(dump(&objects, "pods").unwrap(), listed);
+        let pod = dump(&objects, "namespaces/n/pods/p").unwrap();
+        assert_eq!(pod["modelServers"], json!(["n/s"]));
+        assert_eq!(pod["podInfo"]["startTime"], "2023-11-14T22:13:20Z");
+        assert_eq!(dump(&objects, "namespaces/n/pods/other").unwrap()["modelServers"], json!([]));
     }
 
     #[test]

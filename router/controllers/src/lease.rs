@@ -135,7 +135,7 @@ impl<A: LeaseApi> Campaign<A> {
                 ours
             }
             Ok(Err(problem)) => {
-                if self.complaints.due("failed") {
+                if self.complaints.due_once("failed") {
                     tracing::warn!(
                         "the lease cannot be had, so statuses are not written from here: {problem}"
                     );
@@ -143,7 +143,7 @@ impl<A: LeaseApi> Campaign<A> {
                 false
             }
             Err(_) => {
-                if self.complaints.due("slow") {
+                if self.complaints.due_once("slow") {
                     tracing::warn!("the API server does not answer about the lease");
                 }
                 false

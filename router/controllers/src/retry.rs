@@ -59,6 +59,16 @@ impl Complaints {
         !quiet
     }
 
+    /// The same for trouble that is not named again while it lasts: a router that may not do something works without it
+    /// for good.
+    pub(crate) fn due_once(&mut self, sort: &'static str) -> bool {
+        let is_news = self.last.is_none_or(|(last, _)| last != sort);
+        if is_news {
+            self.last = Some((sort, Instant::now()));
+        }
+        is_news
+    }
+
     /// The trouble is over. Says whether there was any.
     pub(crate) fn over(&mut self) -> bool {
         self.last.take().is_some()
@@ -88,6 +98,8 @@ mod tests {
         assert!(complaints.due("b") && !complaints.due("b"));
         tokio::time::advance(COMPLAIN_EVERY).await;
         assert!(complaints.due("b"));
+        tokio::time::advance(COMPLAIN_EVERY).await;
+        assert!(!complaints.due_once("b") && complaints.due_once("a") && !complaints.due_once("a"));
         assert!(complaints.over() && complaints.due("b"));
     }
 }

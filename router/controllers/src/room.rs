@@ -2,6 +2,7 @@
 
 mod translator;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -43,6 +44,8 @@ pub struct RoomOptions {
     pub lease: String,
     /// The port of the Gateway `default`.
     pub port: u16,
+    /// Ports of listeners that cannot be opened now, each with the reason, as they come and go.
+    pub failed_ports: watch::Receiver<BTreeMap<u16, String>>,
     /// How many plans a second.
     pub max_rate: NonZeroU32,
     /// How many statuses a second are written.
@@ -66,6 +69,7 @@ impl RoomOptions {
             replica: replica.into(),
             lease: Self::LEASE.to_owned(),
             port,
+            failed_ports: watch::channel(BTreeMap::new()).1,
             max_rate: PLANS,
             status_rate: STATUSES,
             status_burst: STATUSES,
@@ -140,6 +144,7 @@ impl Room {
             sink,
             (leadership.clone(), Arc::clone(&outbox)),
         );
+        let translator = translator.heeding(options.failed_ports.clone());
         let watches = Watches {
             client: client.clone(),
             namespace: options.watch_namespace,

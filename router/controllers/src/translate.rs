@@ -13,6 +13,8 @@ mod verdicts;
 #[cfg(test)]
 mod testing;
 
+use std::collections::BTreeMap;
+
 use kvasir_state::Plan;
 use kvasir_state::plan::ObjectName;
 
@@ -33,6 +35,8 @@ pub struct Options {
     pub controller_name: String,
     /// Ports that listeners must not take: metrics, admin, webhook.
     pub taken_ports: Vec<u16>,
+    /// Ports of listeners that cannot be opened now, with the reason. They are tried again; their status says so.
+    pub failed_ports: BTreeMap<u16, String>,
     /// Where clients reach the router, for the status of Gateways; may be empty.
     pub addresses: Vec<String>,
 }
@@ -45,6 +49,7 @@ impl Default for Options {
             gateway_class: GATEWAY_CLASS.to_owned(),
             controller_name: CONTROLLER_NAME.to_owned(),
             taken_ports: Vec::new(),
+            failed_ports: BTreeMap::new(),
             addresses: Vec::new(),
         }
     }

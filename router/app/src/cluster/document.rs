@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use kvasir_core::Needs;
+use kvasir_scheduler::Scheduler;
 use kvasir_settings::Settings;
 use kvasir_settings::kubernetes::ConfigMapRef;
 use parking_lot::Mutex;
@@ -15,6 +16,8 @@ pub(super) struct Documents {
     map: ConfigMapRef,
     house: Arc<House>,
     household: Arc<Household>,
+    /// Whether it has been followed since the start who holds which blocks.
+    follows: bool,
     inside: Mutex<Inside>,
 }
 
@@ -27,6 +30,8 @@ struct Inside {
 }
 
 impl Documents {
+    /// To be made before the first version could be taken over: the router follows the caches that its first scheduler
+    /// asks about, and no others.
     pub(super) fn new(
         map: &ConfigMapRef,
         settings: &Arc<Settings>,
@@ -38,6 +43,7 @@ impl Documents {
             map: map.clone(),
             house: Arc::clone(house),
             household: Arc::clone(household),
+            follows: asks_for_blocks(&house.gateway.scheduling.scheduler()),
             inside: Mutex::new(inside),
         }
     }
@@ -84,11 +90,7 @@ impl Documents {
             return Err("it wants another Redis or coordination, which begins with a restart".to_owned());
         }
         let scheduled = self.house.schedule(&next).map_err(|error| format!("{error:#}"))?;
-        let scheduling = &self.house.gateway.scheduling;
-        let asks = |scheduler: &kvasir_scheduler::Scheduler| {
-            scheduler.profile().needs().contains(Needs::PREFIX_HITS)
-        };
-        if asks(&scheduled.scheduler) && !asks(&scheduling.scheduler()) {
+        if asks_for_blocks(&scheduled.scheduler) && !self.follows {
             return Err(
                 "it asks who holds which blocks, which nobody followed so far; that begins with a restart"
                     .to_owned(),
@@ -99,7 +101,11 @@ impl Documents {
         }
         let next = Arc::new(next);
         self.household.go_by(Arc::clone(&next));
-        scheduling.replace(scheduled);
+        self.house.gateway.scheduling.replace(scheduled);
         Ok(Some(next))
     }
+}
+
+fn asks_for_blocks(scheduler: &Scheduler) -> bool {
+    scheduler.profile().needs().contains(Needs::PREFIX_HITS)
 }

@@ -6,14 +6,17 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use kvasir_controllers::webhook::{Source, Trusted, Webhook};
 use kvasir_controllers::{KindStatus, Room, RoomStatus, dump};
 use kvasir_gateway::Exhibit;
+use kvasir_state::State;
 use kvasir_telemetry::{Page, names};
 use serde_json::{Value, json};
 
 use super::document::Documents;
+use super::pods;
 
 /// Everything that is shown.
 pub(super) struct View {
     room: Arc<Room>,
+    state: Arc<State>,
     webhook: Option<Arc<Webhook>>,
     documents: Option<Arc<Documents>>,
 }
@@ -21,10 +24,11 @@ pub(super) struct View {
 impl View {
     pub(super) fn new(
         room: Arc<Room>,
+        state: Arc<State>,
         webhook: Option<Arc<Webhook>>,
         documents: Option<Arc<Documents>>,
     ) -> Self {
-        Self { room, webhook, documents }
+        Self { room, state, webhook, documents }
     }
 
     fn summary(&self) -> Value {
@@ -98,7 +102,9 @@ impl Exhibit for View {
     fn debug(&self, path: &str) -> Result<Value, String> {
         match path.split_once('/') {
             None if path == "kubernetes" => Ok(self.summary()),
-            Some(("config_dump", what)) => dump(&self.room.objects(), what),
+            Some(("config_dump", what)) => {
+                dump(&self.room.objects(), what).map(|dump| pods::with_live(dump, what, &self.state))
+            }
             _ => Err("write /debug/kubernetes or /debug/config_dump/KIND".to_owned()),
         }
     }

@@ -42,6 +42,7 @@ impl Counts {
 pub(super) struct Translator {
     store: Arc<Store>,
     options: Arc<Options>,
+    failed_ports: watch::Receiver<BTreeMap<u16, String>>,
     /// The shortest time from one plan to the next.
     spacing: Duration,
     sink: Arc<dyn PlanSink>,
@@ -81,6 +82,7 @@ impl Translator {
         let translator = Self {
             store,
             options: Arc::new(options),
+            failed_ports: watch::channel(BTreeMap::new()).1,
             spacing,
             sink,
             leadership,
@@ -93,18 +95,31 @@ impl Translator {
         (translator, receiver, counts)
     }
 
+    /// Heeds which ports cannot be opened.
+    pub(super) fn heeding(mut self, failed_ports: watch::Receiver<BTreeMap<u16, String>>) -> Self {
+        self.failed_ports = failed_ports;
+        self
+    }
+
     /// Translates whenever something changed. Never returns.
     pub(super) async fn run(mut self) {
         let mut leads = self.leadership.changes();
         let mut compare = interval_at(Instant::now() + COMPARE_EVERY, COMPARE_EVERY);
         compare.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let store = Arc::clone(&self.store);
+        let mut failed_ports = self.failed_ports.clone();
         loop {
             tokio::select! {
                 work = store.work() => {
                     let next = Instant::now() + self.spacing;
                     self.act(work).await;
                     tokio::time::sleep_until(next).await;
+                }
+                Ok(()) = failed_ports.changed() => {
+                    Arc::make_mut(&mut self.options).failed_ports = failed_ports.borrow_and_update().clone();
+                    if *self.synced.borrow() {
+                        self.act(Work { objects: store.objects(), translate: true, restated: BTreeSet::new() }).await;
+                    }
                 }
                 Ok(()) = leads.changed() => self.compare(store.objects(), None).await,
                 _ = compare.tick() => self.compare(store.objects(), None).await,

@@ -112,12 +112,24 @@ impl<'a, W: Watched> Follower<'a, W> {
     /// Says what is wrong, and how long to wait.
     fn stumble(&mut self, trouble: &Trouble) -> Duration {
         self.listing = None;
-        let about = trouble.about(W::KIND);
+        let mut about = trouble.about(W::KIND);
+        let withheld = matches!(trouble, Trouble::Forbidden { .. } | Trouble::Unknown);
+        let without = W::KIND.without().filter(|_| withheld);
+        let due = if without.is_some() {
+            // That is how it is meant, perhaps.
+            self.complaints.due_once(trouble.sort())
+        } else {
+            self.complaints.due(trouble.sort())
+        };
+        if let Some(without) = without {
+            about = format!("{about}; {without}");
+            self.store.dispense_with(W::KIND);
+        }
         if *trouble == Trouble::Expired {
             // The API server is there, and a list from it is needed now.
             self.back_off.reset();
             tracing::debug!(kind = W::KIND.name(), "{about}");
-        } else if self.complaints.due(trouble.sort()) {
+        } else if due {
             tracing::warn!(kind = W::KIND.name(), "{about}");
         }
         self.store.failed(W::KIND, about);

@@ -72,6 +72,12 @@ impl WatchedKind {
             Self::Namespaces => "namespaces",
         }
     }
+
+    /// What follows where objects of this kind are not shown to the router; `None`: it waits for them. kthena reads no
+    /// grants, so its roles do not have them; who may not read any is granted nothing.
+    pub(crate) fn without(self) -> Option<&'static str> {
+        (self == Self::ReferenceGrants).then_some("no route may name a pool of another namespace until then")
+    }
 }
 
 /// How an object that is watched is kept.

@@ -32,6 +32,8 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Seen {
     listed: bool,
+    /// Nobody waits for it.
+    dispensable: bool,
     restarts: u64,
     last_event: Option<Instant>,
     trouble: Option<String>,
@@ -65,6 +67,12 @@ pub struct KindStatus {
     pub last_event_age: Option<Duration>,
     /// What keeps it from being watched; `None` while it is.
     pub trouble: Option<String>,
+}
+
+impl Seen {
+    fn is_awaited(&self) -> bool {
+        !self.listed && !self.dispensable
+    }
 }
 
 impl Store {
@@ -147,7 +155,13 @@ impl Store {
         seen.trouble = Some(trouble);
     }
 
-    /// Waits until every kind was listed and something is to be done.
+    /// A kind is not to be had. It counts as if there were no object of it, until it is listed.
+    pub(crate) fn dispense_with(&self, kind: WatchedKind) {
+        self.inner.lock().kinds.entry(kind).or_default().dispensable = true;
+        self.changed.notify_one();
+    }
+
+    /// Waits until every kind was listed that is waited for, and something is to be done.
     pub(crate) async fn work(&self) -> Work {
         loop {
             let changed = self.changed.notified();
@@ -160,8 +174,8 @@ impl Store {
 
     fn take(&self) -> Option<Work> {
         let mut inner = self.inner.lock();
-        let listed = inner.kinds.values().all(|seen| seen.listed);
-        if !listed || (!inner.stale && inner.restated.is_empty()) {
+        let waits = inner.kinds.values().any(Seen::is_awaited);
+        if waits || (!inner.stale && inner.restated.is_empty()) {
             return None;
         }
         let translate = std::mem::take(&mut inner.stale);
@@ -175,10 +189,10 @@ impl Store {
         Arc::clone(&self.inner.lock().objects)
     }
 
-    /// The kinds that were not listed in full yet.
+    /// The kinds that are waited for: they were not listed in full yet.
     pub(crate) fn pending(&self) -> Vec<&'static str> {
         let inner = self.inner.lock();
-        inner.kinds.iter().filter(|(_, seen)| !seen.listed).map(|(kind, _)| kind.name()).collect()
+        inner.kinds.iter().filter(|(_, seen)| seen.is_awaited()).map(|(kind, _)| kind.name()).collect()
     }
 
     /// How every watch is doing.

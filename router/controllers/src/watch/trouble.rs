@@ -12,7 +12,7 @@ use super::kinds::WatchedKind;
 pub(crate) enum Trouble {
     /// The API server does not know the kind.
     Unknown,
-    /// The router may not do that.
+    /// The service account may not do that.
     Forbidden { verb: &'static str, message: String },
     /// The API server forgot where the watch was; it is listed anew. That happens.
     Expired,
@@ -55,7 +55,7 @@ impl Trouble {
     pub(crate) fn why(&self) -> String {
         match self {
             Self::Unknown => "the API server does not know it".to_owned(),
-            Self::Forbidden { verb, message } => format!("the router may not {verb} it ({message})"),
+            Self::Forbidden { verb, message } => format!("the service account may not {verb} it ({message})"),
             Self::Expired => "the API server no longer has what changed since".to_owned(),
             Self::Stalled => "the list does not go on".to_owned(),
             Self::Failed(problem) => problem.clone(),
@@ -82,7 +82,7 @@ impl Trouble {
             }
             Self::Forbidden { verb, message } => {
                 format!(
-                    "the router may not {verb} {name}: give its service account a role for it ({message})"
+                    "the service account may not {verb} {name}: give it a role for it ({message})"
                 )
             }
             Self::Expired => {

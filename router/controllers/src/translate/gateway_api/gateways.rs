@@ -170,7 +170,10 @@ impl<'a> OurGateway<'a> {
         }
         match &self.unusable {
             Some(refusal) => Verdict::fails(types::PROGRAMMED, refusal.reason, refusal.message.clone()),
-            None => Verdict::holds(types::PROGRAMMED, reasons::PROGRAMMED, "requests are taken in"),
+            None => match self.listeners.iter().find_map(OurListener::closed) {
+                Some(closed) => Verdict::fails(types::PROGRAMMED, reasons::PENDING, closed),
+                None => Verdict::holds(types::PROGRAMMED, reasons::PROGRAMMED, "requests are taken in"),
+            },
         }
     }
 }

@@ -42,6 +42,8 @@ pub(super) struct OurListener<'a> {
     kinds: Vec<RouteGroupKind>,
     /// And those that nobody knows here.
     unknown_kinds: Vec<String>,
+    /// Why its port cannot be opened now.
+    closed: Option<String>,
 }
 
 /// The listeners of one Gateway, in the order of its spec. Of those that are not distinct none is served: Gateway API
@@ -98,6 +100,7 @@ impl<'a> OurListener<'a> {
             problem: problem(spec, options),
             conflict: None,
             withheld: false,
+            closed: options.failed_ports.get(&spec.port).cloned(),
             kinds,
             unknown_kinds,
         }
@@ -155,7 +158,16 @@ impl<'a> OurListener<'a> {
         }
     }
 
+    /// Why no request comes in by it although it is served.
+    pub(super) fn closed(&self) -> Option<String> {
+        let reason = self.closed.as_deref().filter(|_| self.is_served())?;
+        Some(format!("the port {} cannot be opened and is tried again: {reason}", self.spec.port))
+    }
+
     fn programmed(&self) -> Verdict {
+        if let Some(closed) = self.closed() {
+            return Verdict::fails(types::PROGRAMMED, reasons::PENDING, closed);
+        }
         if self.is_served() {
             return Verdict::holds(types::PROGRAMMED, reasons::PROGRAMMED, "requests are taken in");
         }

@@ -11,6 +11,8 @@ pub(super) const RESOLVED_REFS: &str = "ResolvedRefs";
 pub(super) const INVALID: &str = "Invalid";
 /// Gateways and listeners: requests are taken in.
 pub(super) const PROGRAMMED: &str = "Programmed";
+/// Gateways and listeners: what is missing is tried again.
+pub(super) const PENDING: &str = "Pending";
 /// Classes and Gateways: the parameters cannot be used.
 pub(super) const INVALID_PARAMETERS: &str = "InvalidParameters";
 /// Gateways: some listeners, or all, cannot be used.

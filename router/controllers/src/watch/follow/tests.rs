@@ -3,6 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use futures_util::stream;
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::Status;
+use kvasir_api::gateway::ReferenceGrant;
 use kvasir_api::{ModelServer, Read};
 use kvasir_state::plan::ObjectName;
 use serde_json::{Value, json};
@@ -228,4 +229,19 @@ async fn failures_are_waited_for_longer_and_longer() {
     // 0.8, 1.6, 3.2, 6.4 s and then 10 s each, or half of it.
     let waited = begin.elapsed();
     assert!(waited > Duration::from_secs(45) && waited < Duration::from_secs(93), "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_grants_that_may_not_be_read() {
+    let store = Store::new([WatchedKind::ReferenceGrants]);
+    follow_all::<Read<ReferenceGrant>>(&store, vec![Err(answer(500))]).await;
+    assert_eq!(store.pending(), ["referencegrants.gateway.networking.k8s.io"]);
+    assert!(work_now(&store).await.is_none());
+    follow_all::<Read<ReferenceGrant>>(&store, vec![Err(answer(403))]).await;
+    assert!(store.pending().is_empty());
+    assert!(work_now(&store).await.is_some());
+    let kind = store.kinds().remove(0);
+    assert!(!kind.listed, "nobody has seen any");
+    let trouble = kind.trouble.expect("it is said");
+    assert!(trouble.contains("a role for it") && trouble.ends_with("another namespace until then"), "{trouble}");
 }

@@ -28,6 +28,18 @@ fn a_good_gateway() {
 }
 
 #[test]
+fn a_port_that_cannot_be_opened_is_served_and_said() {
+    let failed = [(80, "permission denied".to_owned())].into();
+    let world = world_with(&gateway("", HTTP), &Options { failed_ports: failed, ..options() });
+    let (conditions, _, listeners) = world.gateway("gw");
+    assert_eq!(conditions, "Accepted=True/Accepted Programmed=False/Pending");
+    assert_eq!(short(&listeners[0].conditions), GOOD_LISTENER.replace("True/Programmed", "False/Pending"));
+    let message = listeners[0].conditions.iter().find(|verdict| verdict.reason == "Pending");
+    assert!(message.is_some_and(|verdict| verdict.message.contains("permission denied")));
+    assert_eq!(world.listeners(), ["default/gw/http *:80"], "it is tried again");
+}
+
+#[test]
 fn listeners_that_cannot_be_served() {
     let taken = Options { taken_ports: vec![9090, 15000], ..options() };
     for (listener, reason) in [
