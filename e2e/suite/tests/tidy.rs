@@ -43,6 +43,7 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("pingora-core", &["kvasir-gateway", "kvasir-bench"]),
     ("pingora-http", &["kvasir-gateway", "kvasir-bench"]),
     ("pingora-proxy", &["kvasir-bench"]),
+    ("pingora-timeout", &["kvasir-gateway"]),
     ("zeromq", &["kvasir-kvcache", "kvasir-mock-engine"]),
     ("redis", &["kvasir-coordination", "kvasir-bench"]),
     ("tokenizers", &["kvasir-tokenize"]),
