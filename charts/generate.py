@@ -4,7 +4,7 @@
 Usage: generate.py [--check]   With --check nothing is written: exit 1 says which file is out of date.
 
 A comment `# -- TEXT` describes the key below it. `# @` lines narrow its values: `@enum A|B`, `@min N`, `@max N`, `@port`,
-`@items TYPE` for lists, `@map TYPE` for maps of free keys (`any` for whatever Kubernetes takes).
+`@number` for fractions, `@items TYPE` for lists, `@map TYPE` for maps of free keys (`any` for whatever Kubernetes takes).
 """
 import json
 import pathlib
@@ -66,20 +66,34 @@ def block(lines, depth):
     return "{" + ", ".join(inner) + "}"
 
 
+PORT = {"type": "integer", "minimum": 1, "maximum": 65535}
+ITEMS = {
+    "object": {"type": "object"},
+    "string": {"type": "string"},
+    "named-port": {
+        "type": "object",
+        "required": ["name", "port"],
+        "additionalProperties": False,
+        # What Kubernetes takes as the name of a port.
+        "properties": {"name": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]{0,13}[a-z0-9])?$"}, "port": PORT},
+    },
+}
+
+
 def schema_of(narrowed, default):
     if "port" in narrowed:
-        return {"type": "integer", "minimum": 1, "maximum": 65535}
+        return PORT
     if "enum" in narrowed:
         return {"type": "string", "enum": narrowed["enum"].split("|")}
     if "items" in narrowed:
-        return {"type": "array", "items": {"type": narrowed["items"]}}
+        return {"type": "array", "items": ITEMS[narrowed["items"]]}
     if "map" in narrowed:
         kind = narrowed["map"]
         return {"type": "object"} if kind == "any" else {"type": "object", "additionalProperties": {"type": kind}}
     if default in ("true", "false"):
         return {"type": "boolean"}
     if re.fullmatch(r"-?\d+", default):
-        schema = {"type": "integer"}
+        schema = {"type": "number" if "number" in narrowed else "integer"}
         if "min" in narrowed:
             schema["minimum"] = int(narrowed["min"])
         if "max" in narrowed:
@@ -97,6 +111,8 @@ def schema(rows):
             fresh = {"type": "object", "additionalProperties": False, "properties": {}}
             node = node["properties"].setdefault(part, fresh)
         node["properties"][path[-1]] = {"description": plain(text), **schema_of(narrowed, default)}
+    # A chart around this one hands its own global values down.
+    root["properties"]["global"]["additionalProperties"] = True
     return json.dumps(root, indent=2) + "\n"
 
 

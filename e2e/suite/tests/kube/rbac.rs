@@ -1,21 +1,25 @@
 //! The chart's roles: a router that runs with exactly them does its work, nothing is refused, and nothing is granted that
 //! it does not use.
 
-use std::collections::BTreeMap;
+mod roles;
+
+use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener};
 
-use k8s_openapi::api::rbac::v1::PolicyRule;
 use kube::Client;
+use kvasir_controllers::model_names;
 use kvasir_mock_engine::{Engine, EngineConfig};
 use kvasir_settings::Settings;
 use kvasir_suite::client::{post, send};
-use kvasir_suite::cluster::{Account, Call, Cluster, Crds, PodDraft, apply, find, install_crds, shared_data};
+use kvasir_suite::cluster::{Call, Cluster, Crds, PodDraft, apply, find, install_crds, shared_data};
 use kvasir_suite::router::Router;
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant, sleep};
+use tokio_util::sync::CancellationToken;
 
-use crate::chart::container::settings;
+use crate::chart::container::{container, environment, settings};
 use crate::chart::helm::{Release, chart, named, of_kind};
+use roles::{judge, refused_to, roles};
 
 /// Leases and certificates take their time.
 const GUARD: Duration = Duration::from_secs(60);
@@ -114,6 +118,48 @@ async fn a_router_of_one_namespace_is_granted_what_it_uses() {
     stage.judge();
 }
 
+#[tokio::test]
+async fn a_tokenizer_service_is_granted_what_it_uses() {
+    let cluster = Cluster::start_audited().await.unwrap();
+    let client = cluster.client().await.unwrap();
+    install_crds(&client, Crds::Ours).await.unwrap();
+    for name in ["models", "one", "all"] {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        apply(&client, "", &namespace.to_string()).await.unwrap();
+    }
+    apply(&client, "models", OBJECTS.split("---").next().unwrap().replace("PORT", "8000").as_str())
+        .await
+        .unwrap();
+    for (space, watched) in [("one", "models"), ("all", "")] {
+        let release = Release::new(space, space)
+            .values(&chart().join("ci/tokenizer-standalone.yaml"))
+            .set(format!("tokenizerService.watchNamespace={watched}"));
+        apply(&client, space, &release.template().unwrap()).await.unwrap();
+        let objects = release.objects();
+        let name = format!("{space}-kvasir-tokenizer");
+        let account = cluster.account(space, &name, &[]).await.unwrap();
+        let roles = roles(&objects);
+        for role in &roles {
+            account.is_granted(role.namespace.unwrap_or("default"), &role.rules).await.unwrap();
+        }
+        let container = container(named(&objects, "Deployment", &name).unwrap(), "tokenizer");
+        let watched = environment(container)["WATCH_NAMESPACE"].clone().filter(|name| !name.is_empty());
+        let (tell, mut told) = tokio::sync::watch::channel(BTreeSet::new());
+        let stop = CancellationToken::new();
+        let on_change = move |names| drop(tell.send_replace(names));
+        let client = account.client().await.unwrap();
+        tokio::spawn(model_names::follow(client, watched, on_change, stop.clone()));
+        let heard = told.wait_for(|names| names.contains(MODEL));
+        tokio::time::timeout(GUARD, heard).await.unwrap().unwrap();
+        let asks_to_watch = |call: &Call| call.user == user(space, &name) && call.verb == "watch";
+        while !cluster.calls().unwrap().iter().any(asks_to_watch) {
+            sleep(POLL).await;
+        }
+        stop.cancel();
+        judge(&roles, &user(space, &name), &cluster.calls().unwrap());
+    }
+}
+
 /// A cluster with a release in it, whose router runs here.
 struct Stage {
     cluster: Cluster,
@@ -122,7 +168,6 @@ struct Stage {
     objects: Vec<Value>,
     /// What the router writes statuses of.
     told: Vec<Value>,
-    account: Account,
     settings: Settings,
     listener: u16,
     _engine: Engine,
@@ -170,8 +215,7 @@ impl Stage {
         settings.drain_settle = Duration::ZERO;
         let told = kvasir_suite::cluster::documents(&text).unwrap();
         let told = told.into_iter().filter(|object| object["kind"] != "ReferenceGrant").collect();
-        let mut stage =
-            Self { cluster, client, space, objects, told, account, settings, listener, _engine: engine };
+        let mut stage = Self { cluster, client, space, objects, told, settings, listener, _engine: engine };
         if has_gateways {
             stage.told.push(json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass",
                 "metadata": {"name": "kthena-router"}}));
@@ -186,14 +230,14 @@ impl Stage {
         let router = Router::start(self.settings.clone()).await.unwrap();
         let body = json!({"model": MODEL, "messages": [{"role": "user", "content": "hello"}]}).to_string();
         let to = SocketAddr::from(([127, 0, 0, 1], self.listener));
-        until("a request is answered", async || {
+        self.until("a request is answered", async || {
             let answer = send(to, post("/v1/chat/completions", body.clone()).unwrap()).await;
             answer.is_ok_and(|answer| answer.status() == 200)
         })
         .await;
         for object in &self.told {
             let what = format!("a status of {} {}", object["kind"], object["metadata"]["name"]);
-            until(&what, async || {
+            self.until(&what, async || {
                 let found = find(&self.client, "models", object).await.unwrap();
                 let status = found.map(|found| found.data["status"].clone()).unwrap_or_default();
                 // The definition of a GatewayClass comes with a condition that nobody wrote.
@@ -203,7 +247,7 @@ impl Stage {
             .await;
         }
         let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "kvasir-router"}});
-        until("the lease is held", async || {
+        self.until("the lease is held", async || {
             let lease = find(&self.client, &self.space, &lease).await.unwrap();
             lease.is_some_and(|lease| {
                 lease.data["spec"]["holderIdentity"].as_str().is_some_and(|name| !name.is_empty())
@@ -218,7 +262,7 @@ impl Stage {
     async fn default_gateway_is_made(&self) {
         if self.told.iter().any(|object| object["kind"] == "Gateway") {
             let gateway = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "metadata": {"name": "default"}});
-            until("the default Gateway is made", async || {
+            self.until("the default Gateway is made", async || {
                 find(&self.client, &self.space, &gateway).await.unwrap().is_some()
             })
             .await;
@@ -228,7 +272,7 @@ impl Stage {
     /// The Secret is full, and every hook trusts somebody.
     async fn certificate_is_trusted(&self) {
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "kthena-router-webhook-certs"}});
-        until("the webhook has a certificate", async || {
+        self.until("the webhook has a certificate", async || {
             let secret = find(&self.client, &self.space, &secret).await.unwrap();
             secret.is_some_and(|secret| {
                 secret.data["data"]["tls.crt"].as_str().is_some_and(|text| !text.is_empty())
@@ -236,7 +280,7 @@ impl Stage {
         })
         .await;
         let configuration = of_kind(&self.objects, "ValidatingWebhookConfiguration").next().unwrap();
-        until("every hook trusts its authority", async || {
+        self.until("every hook trusts its authority", async || {
             let found = find(&self.client, "", configuration).await.unwrap().unwrap();
             let hooks = found.data["webhooks"].as_array().unwrap();
             hooks.iter().all(|hook| hook["clientConfig"]["caBundle"].is_string())
@@ -246,116 +290,25 @@ impl Stage {
 
     /// Nothing was refused, and every rule was needed.
     fn judge(&self) {
-        let user = format!("system:serviceaccount:{}:{RELEASE}", self.space);
-        let calls = self.cluster.calls().unwrap();
-        let calls: Vec<&Call> = calls.iter().filter(|call| call.user == user).collect();
-        assert!(calls.len() > 20, "{calls:#?}");
-        let refused: Vec<_> = calls.iter().filter(|call| call.is_refused).collect();
-        assert!(refused.is_empty(), "refused to {}: {refused:#?}", self.account.kubeconfig().display());
-        let mut unused = Vec::new();
-        for role in roles(&self.objects) {
-            for grant in role.grants() {
-                if !calls.iter().any(|call| grant.is_used_by(call)) {
-                    unused.push(format!("{}: {grant:?}", role.name));
-                }
+        judge(&roles(&self.objects), &user(&self.space, RELEASE), &self.cluster.calls().unwrap());
+    }
+
+    /// Waits. What was refused meanwhile may say why it waits for ever.
+    async fn until(&self, what: &str, mut holds: impl AsyncFnMut() -> bool) {
+        let deadline = Instant::now() + GUARD;
+        while !holds().await {
+            if Instant::now() > deadline {
+                let calls = self.cluster.calls().unwrap();
+                let user = user(&self.space, RELEASE);
+                panic!("never happened: {what}; refused: {:#?}", refused_to(&user, calls.iter()));
             }
+            sleep(POLL).await;
         }
-        assert!(unused.is_empty(), "granted and not used:\n{}", unused.join("\n"));
     }
 }
 
-/// A role that is rendered.
-struct Role<'a> {
-    name: &'a str,
-    /// Its own; `None` for a ClusterRole.
-    namespace: Option<&'a str>,
-    rules: Vec<PolicyRule>,
-}
-
-/// The smallest thing that a role can say.
-#[derive(Debug)]
-struct Allowed {
-    namespace: Option<String>,
-    group: String,
-    resource: String,
-    verb: String,
-    /// `None`: whatever the object's name.
-    name: Option<String>,
-}
-
-impl Allowed {
-    fn is_used_by(&self, call: &Call) -> bool {
-        self.namespace.as_ref().is_none_or(|namespace| *namespace == call.namespace)
-            && self.group == call.group
-            && self.resource == call.resource
-            && self.verb == call.verb
-            && self.name.as_ref().is_none_or(|name| *name == call.name)
-    }
-}
-
-impl Role<'_> {
-    fn grants(&self) -> Vec<Allowed> {
-        let mut grants = Vec::new();
-        for rule in &self.rules {
-            let names = rule.resource_names.iter().flatten().cloned().map(Some);
-            let mut names: Vec<_> = names.collect();
-            if names.is_empty() {
-                names.push(None);
-            }
-            for group in rule.api_groups.iter().flatten() {
-                for resource in rule.resources.iter().flatten() {
-                    for verb in &rule.verbs {
-                        grants.extend(names.iter().map(|name| Allowed {
-                            namespace: self.namespace.map(str::to_owned),
-                            group: group.clone(),
-                            resource: resource.clone(),
-                            verb: verb.clone(),
-                            name: name.clone(),
-                        }));
-                    }
-                }
-            }
-        }
-        grants
-    }
-}
-
-/// The roles of the router, each of which is bound where it counts.
-fn roles(objects: &[Value]) -> Vec<Role<'_>> {
-    let bindings = objects.iter().filter(|object| object["roleRef"].is_object());
-    let bound: BTreeMap<&str, &str> = bindings
-        .map(|binding| (binding["roleRef"]["name"].as_str().unwrap(), binding["kind"].as_str().unwrap()))
-        .collect();
-    let roles = objects.iter().filter(|object| {
-        object["rules"].is_array() && object["kind"].as_str().is_some_and(|kind| kind.ends_with("Role"))
-    });
-    let roles: Vec<Role<'_>> = roles
-        .map(|role| {
-            let (name, namespace) =
-                (role["metadata"]["name"].as_str().unwrap(), role["metadata"]["namespace"].as_str());
-            let rules: Vec<PolicyRule> = serde_json::from_value(role["rules"].clone()).unwrap();
-            let wide = bound[name] == "ClusterRoleBinding";
-            assert_eq!(wide, namespace.is_none(), "{name} is bound for more or less than it is");
-            let words = rules.iter().flat_map(|rule| {
-                rule.verbs
-                    .iter()
-                    .chain(rule.resources.iter().flatten())
-                    .chain(rule.api_groups.iter().flatten())
-            });
-            assert!(words.clone().all(|word| !word.contains('*')), "{name} grants whatever there is");
-            Role { name, namespace, rules }
-        })
-        .collect();
-    assert!(roles.len() >= 2, "{}", roles.len());
-    roles
-}
-
-async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + GUARD;
-    while !holds().await {
-        assert!(Instant::now() < deadline, "never happened: {what}");
-        sleep(POLL).await;
-    }
+fn user(space: &str, account: &str) -> String {
+    format!("system:serviceaccount:{space}:{account}")
 }
 
 fn free_ports<const COUNT: usize>() -> [u16; COUNT] {

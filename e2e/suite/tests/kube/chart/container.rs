@@ -19,12 +19,23 @@ pub fn container<'a>(deployment: &'a Value, name: &str) -> &'a Value {
 
 /// What mounted files would hold.
 #[derive(Debug, Default)]
-pub struct Mounted(BTreeMap<String, String>);
+pub struct Mounted {
+    files: BTreeMap<String, String>,
+    /// Of which nobody here knows the files.
+    folders: Vec<String>,
+}
+
+impl Mounted {
+    fn text(&self, path: &Path) -> Option<&str> {
+        let named = path.to_str().and_then(|path| self.files.get(path)).map(String::as_str);
+        let is_inside = || self.folders.iter().any(|folder| path.starts_with(folder));
+        named.or_else(|| is_inside().then_some("word"))
+    }
+}
 
 impl Files for Mounted {
     fn read(&self, path: &Path) -> io::Result<String> {
-        let mounted = path.to_str().and_then(|path| self.0.get(path));
-        mounted.map_or_else(|| DiskFiles.read(path), |text| Ok(text.clone()))
+        self.text(path).map_or_else(|| DiskFiles.read(path), |text| Ok(text.to_owned()))
     }
 
     fn is_directory(&self, path: &Path) -> bool {
@@ -32,13 +43,13 @@ impl Files for Mounted {
     }
 
     fn is_file(&self, path: &Path) -> bool {
-        path.to_str().is_some_and(|path| self.0.contains_key(path)) || DiskFiles.is_file(path)
+        self.text(path).is_some() || DiskFiles.is_file(path)
     }
 }
 
 /// Every ConfigMap and Secret that the pod mounts, by the paths of its files. What is not rendered holds a word.
 pub fn mounted(objects: &[Value], deployment: &Value, container: &Value) -> Mounted {
-    let mut files = BTreeMap::new();
+    let mut mounted = Mounted::default();
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     for volume in list(&deployment["spec"]["template"]["spec"]["volumes"]) {
         let mount =
@@ -49,10 +60,13 @@ pub fn mounted(objects: &[Value], deployment: &Value, container: &Value) -> Moun
         for item in list(&source["items"]) {
             let path = format!("{}/{}", mount["mountPath"].as_str().unwrap(), item["path"].as_str().unwrap());
             let text = map.and_then(|map| map["data"][item["key"].as_str().unwrap()].as_str());
-            files.insert(path, text.unwrap_or("word").to_owned());
+            mounted.files.insert(path, text.unwrap_or("word").to_owned());
+        }
+        if source.is_object() && !source["items"].is_array() {
+            mounted.folders.push(mount["mountPath"].as_str().unwrap().to_owned());
         }
     }
-    Mounted(files)
+    mounted
 }
 
 /// The environment of a container, what is taken from elsewhere left out.
