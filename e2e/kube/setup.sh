@@ -17,6 +17,8 @@ attempts=2
 # What the go.mod files of tools/ ask for, and what is taken where the system's Go is older. Any that is new enough does.
 go_needed=1.26.0
 go_fetched=go1.27.3
+# What that is, for linux-amd64, where an old Go fetches it without asking anybody else.
+go_sum=h1:r0ub+FnqzZxoWm/dSUOI9DcIqYWn/mNYGFJcv7PyBzs=
 
 kubernetes=$(sed -n 's/^\tk8s.io\/kubernetes v\([0-9.]*\).*/\1/p' "$here/tools/kubernetes/go.mod")
 helm=$(sed -n 's/^\thelm.sh\/helm\/v3 \(v[0-9.]*\).*/\1/p' "$here/tools/kubernetes/go.mod")
@@ -75,10 +77,30 @@ prepare_go() {
   have=$(cd / && GOTOOLCHAIN=local go env GOVERSION | sed 's/^go//; s/[^0-9.].*//')
   if at_least "$have" "$go_needed"; then
     export GOTOOLCHAIN=local
-  else
+  elif at_least "$have" 1.21; then
     echo "Go $have is older than $go_needed: the go command takes $go_fetched"
     export GOTOOLCHAIN=$go_fetched
+  else
+    fetch_go "$have"
+    export GOTOOLCHAIN=local
   fi
+}
+
+# A Go before 1.21, as Debian 12 has it, knows no toolchains, but they are modules like any other.
+fetch_go() { # VERSION
+  local module="golang.org/toolchain@v0.0.1-$go_fetched.linux-amd64" told from
+  echo "Go $1 is older than 1.21: taking $go_fetched as a module"
+  [ "$(go env GOOS)-$(go env GOARCH)" = linux-amd64 ] || fail "Go $go_needed or newer is needed; install it"
+  mkdir -p "$root"
+  told=$(cd / && GOMODCACHE=$root/go/toolchain GOFLAGS=-modcacherw GONOSUMDB='*' go mod download -json "$module") ||
+    fail "Go $go_needed is needed, and $module could not be fetched: $told"
+  [[ $told == *"$go_sum"* ]] || fail "$module is not what it was; install Go $go_needed or newer"
+  from=$(sed -n 's/^\t"Dir": "\(.*\)",\{0,1\}$/\1/p' <<<"$told")
+  # Modules are unpacked without the right to run them.
+  chmod +x "$from"/bin/* "$from"/pkg/tool/*/*
+  PATH=$from/bin:$PATH
+  unset GOROOT
+  hash -r
 }
 
 build() { # NAME FOLDER PACKAGE FLAGS

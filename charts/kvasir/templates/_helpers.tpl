@@ -60,6 +60,11 @@ redis://{{ include "kvasir.fullname" . }}-redis.{{ .Release.Namespace }}.svc:637
 {{- end -}}
 {{- end -}}
 
+{{/* The webhook's certificate. Of its own for each release: two that shared one would issue it for their names in turns. */}}
+{{- define "kvasir.webhookSecret" -}}
+{{ .Values.router.webhook.tls.secretName | default (printf "%s-webhook-certs" (include "kvasir.fullname" .)) }}
+{{- end -}}
+
 {{- define "kvasir.webhookConfiguration" -}}
 {{ include "kvasir.fullname" . }}-validating-webhook
 {{- end -}}

@@ -54,7 +54,10 @@ pub fn run(args: MigrateArgs) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.router_document {
         put(&mut migration.values, "router.config", Value::String(read(path)?));
     }
-    if !args.new_names {
+    if args.new_names {
+        // A Secret that was made for another Service's name would be served to API servers that ask for ours.
+        take(&mut migration.values, "router.webhook.tls.secretName");
+    } else {
         put(&mut migration.values, "fullnameOverride", Value::from("kthena-router"));
     }
     let mut told = std::io::stderr().lock();
@@ -121,6 +124,18 @@ fn apply(path: &str, value: &Value, fate: &Fate, migration: &mut Migration) {
         }
         // Switched off, or a setting of what is switched off.
         Fate::Unavailable(_) | Fate::Nothing => {}
+    }
+}
+
+/// Takes the value at a path of keys away.
+fn take(values: &mut Map<String, Value>, path: &str) {
+    match path.split_once('.') {
+        None => drop(values.remove(path)),
+        Some((first, rest)) => {
+            if let Some(Value::Object(inner)) = values.get_mut(first) {
+                take(inner, rest);
+            }
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The CustomResourceDefinitions that a cluster may have: ours, or those of other projects beside the checkout.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -28,10 +29,17 @@ pub enum Crds {
     GatewayApi,
 }
 
-/// A folder of other projects' files that lie beside the checkout, where they do.
+/// A folder of other projects' files that lie beside the checkout, where they do. Where they do not, a line on the standard
+/// error says so past the test runner's capture, and `make test` counts it as skipped.
 pub fn shared_data(name: &str) -> Option<PathBuf> {
     let folder = repository().join("../shared/data").join(name);
-    folder.is_dir().then_some(folder)
+    if folder.is_dir() {
+        return Some(folder);
+    }
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("a test");
+    let _ = writeln!(std::io::stderr(), "NOT RUN: {test}: there is no {}", folder.display());
+    None
 }
 
 /// Installs definitions and waits until the API serves their kinds.

@@ -27,7 +27,10 @@ pub(super) const RULES: &[(&str, Fate)] = &[
         Note("kthena's workload controller stays kthena's: keep its chart with networking.enabled=false"),
     ),
     ("networking.enabled", Becomes("router.enabled")),
-    ("networking.kthenaRouter.enabled", Becomes("router.enabled")),
+    (
+        "networking.kthenaRouter.enabled",
+        Note("kthena's chart installs its router all the same; networking.enabled decides about ours"),
+    ),
     ("networking.kthenaRouter.replicas", Becomes("router.replicas")),
     ("networking.kthenaRouter.port", Becomes("router.port")),
     ("networking.kthenaRouter.debugPort", Becomes("router.debugPort")),

@@ -45,6 +45,14 @@ networking:
 }
 
 #[test]
+fn a_value_is_taken_away_alone() {
+    let Value::Object(mut values) = json!({"a": {"b": {"c": 1, "d": 2}}}) else { unreachable!() };
+    take(&mut values, "a.b.c");
+    take(&mut values, "a.x.c");
+    assert_eq!(Value::Object(values), json!({"a": {"b": {"d": 2}}}));
+}
+
+#[test]
 fn nothing_is_lost_in_silence() {
     let migration = migrated(
         "workload: {enabled: true}
