@@ -7,11 +7,13 @@ use std::str::FromStr;
 use clap::Args;
 use tokio_util::sync::CancellationToken;
 
+use crate::cluster::{self, Cluster};
 use crate::config::ServiceConfig;
 use crate::service::Service;
 
 const LISTENER: &str = "Listener";
 const MODELS: &str = "Models";
+const KUBERNETES: &str = "Kubernetes";
 const RENDERERS: &str = "Renderers (`vllm launch render`)";
 const HUB: &str = "Hub";
 
@@ -43,11 +45,16 @@ pub struct TokenizerArgs {
     /// exact, else render
     #[arg(long, env = "TOKENIZER_ENGINE", value_name = "ENGINE", default_value = "auto", help_heading = MODELS)]
     pub engine: String,
-    /// Namespace whose ModelServers name the models; without effect in this version, which has the set from --models
-    #[arg(long, env = "WATCH_NAMESPACE", value_name = "NAMESPACE", help_heading = MODELS)]
+
+    /// Whether only models are served that a ModelServer of the cluster names: on, off, or auto, which is on in a pod
+    /// (KUBERNETES_SERVICE_HOST is set) and where KUBECONFIG is set. With on, ~/.kube/config counts too
+    #[arg(long, env = "TOKENIZER_KUBERNETES", value_name = "MODE", default_value = "auto", help_heading = KUBERNETES)]
+    pub kubernetes: String,
+    /// The only namespace whose ModelServers count [default: all]
+    #[arg(long, env = "WATCH_NAMESPACE", value_name = "NAMESPACE", help_heading = KUBERNETES)]
     pub watch_namespace: Option<String>,
-    /// How often the ModelServers are listed anew; without effect in this version
-    #[arg(long, env = "RESYNC_PERIOD_SECONDS", value_name = "SECONDS", help_heading = MODELS)]
+    /// Taken for compatibility, without effect: ModelServers are watched, so nothing has to be listed anew
+    #[arg(long, env = "RESYNC_PERIOD_SECONDS", value_name = "SECONDS", help_heading = KUBERNETES)]
     pub resync_period_seconds: Option<String>,
 
     /// Command of a renderer, split at white space; source, served name, host and port are appended
@@ -121,7 +128,8 @@ impl fmt::Debug for Secret {
 /// The subcommand: serves until `stop`, then ends every renderer.
 ///
 /// # Errors
-/// A configuration that cannot be used, or an address that cannot be bound.
+/// A configuration that cannot be used, an address that cannot be bound, or no credentials for the cluster that is to be
+/// watched.
 pub async fn run(args: TokenizerArgs, stop: CancellationToken) -> anyhow::Result<()> {
     let config = match ServiceConfig::of(&args) {
         Ok(config) => config,
@@ -131,8 +139,30 @@ pub async fn run(args: TokenizerArgs, stop: CancellationToken) -> anyhow::Result
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    let service = Service::bind(config).await?;
+    let service = open(config, &stop).await?;
     tracing::info!(address = %service.address(), "listening");
     service.serve(stop).await;
     Ok(())
+}
+
+/// A service that listens, beside its cluster where it has one.
+///
+/// # Errors
+/// An address that cannot be bound, or no credentials for a cluster that was asked for.
+pub async fn open(config: ServiceConfig, stop: &CancellationToken) -> anyhow::Result<Service> {
+    let cluster = config.cluster.clone();
+    let service = Service::bind(config).await?;
+    let Some(Cluster { settings, asked_for }) = cluster else { return Ok(service) };
+    match cluster::follow(&settings, stop.clone()).await {
+        Ok(names) => {
+            let namespace = settings.watch_namespace.as_deref().unwrap_or("all");
+            tracing::info!(namespace, "models are those that ModelServers name");
+            Ok(service.named_by(names))
+        }
+        Err(error) if asked_for => Err(error.into()),
+        Err(error) => {
+            tracing::warn!("no ModelServers are watched, so every model with a source is served: {error}");
+            Ok(service)
+        }
+    }
 }

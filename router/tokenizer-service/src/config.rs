@@ -4,7 +4,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use kvasir_settings::kubernetes::resolve_watcher_from;
+use kvasir_settings::{DiskFiles, Files, KthenaEnvironment, SystemFacts};
+
 use crate::cli::{Secret, TokenizerArgs};
+use crate::cluster::Cluster;
 use crate::hub::HubConfig;
 use crate::model_set::{self, EngineChoice, ModelSet};
 use crate::render::RenderCommand;
@@ -27,6 +31,8 @@ pub struct ServiceConfig {
     pub models: ModelSet,
     /// The file whose entries are laid over them.
     pub models_file: Option<PathBuf>,
+    /// The cluster whose ModelServers name the models; `None` for all that have a source.
+    pub cluster: Option<Cluster>,
     /// Most models at the same time.
     pub max_tokenizers: usize,
     /// What answers for a model that does not say.
@@ -62,11 +68,23 @@ impl fmt::Display for Problems {
 impl std::error::Error for Problems {}
 
 impl ServiceConfig {
-    /// Works out what was typed. Reads the models file.
+    /// Works out what was typed. Reads the models file, and looks where this process runs.
     ///
     /// # Errors
     /// Everything that is wrong.
     pub fn of(args: &TokenizerArgs) -> Result<Self, Problems> {
+        Self::within(args, &DiskFiles, &SystemFacts::read().environment)
+    }
+
+    /// The same within a given environment; `files` are those that it names.
+    ///
+    /// # Errors
+    /// Everything that is wrong.
+    pub fn within(
+        args: &TokenizerArgs,
+        files: &dyn Files,
+        environment: &KthenaEnvironment,
+    ) -> Result<Self, Problems> {
         let mut reader = Reader::default();
         let models = reader.models(args);
         let engine = EngineChoice::parse(&args.engine).unwrap_or_else(|| {
@@ -80,11 +98,12 @@ impl ServiceConfig {
         }
         let render =
             RenderCommand { command, extra: words(args.render_extra_args.as_deref().unwrap_or_default()) };
-        let config = Self {
+        let mut config = Self {
             listen: (args.host.trim().to_owned(), reader.number("--port", &args.port, 0, 65_535)),
             proxy_timeout: reader.seconds("--proxy-timeout-seconds", &args.proxy_timeout_seconds, 1, 600),
             models,
             models_file: said(&args.models_file).map(PathBuf::from),
+            cluster: reader.cluster(args, files, environment),
             max_tokenizers: reader.number("--max-tokenizers", &args.max_tokenizers, 1, 1024),
             engine,
             render,
@@ -92,8 +111,9 @@ impl ServiceConfig {
             max_restarts: reader.number("--renderer-max-restarts", &args.renderer_max_restarts, 0, 1000),
             hub: reader.hub(args),
             timings: reader.timings(args),
-            warnings: warnings(args),
+            warnings: Vec::new(),
         };
+        config.warnings = warnings(args, config.cluster.is_some());
         reader.check_native(&config);
         if reader.problems.is_empty() { Ok(config) } else { Err(Problems(reader.problems)) }
     }
@@ -126,16 +146,19 @@ fn said(text: &Option<String>) -> Option<&str> {
     text.as_deref().map(str::trim).filter(|text| !text.is_empty())
 }
 
-fn warnings(args: &TokenizerArgs) -> Vec<String> {
+fn warnings(args: &TokenizerArgs, watches: bool) -> Vec<String> {
     let mut warnings = Vec::new();
-    if let Some(namespace) = said(&args.watch_namespace) {
+    if let Some(namespace) = said(&args.watch_namespace).filter(|_| !watches) {
         warnings.push(format!(
-            "WATCH_NAMESPACE {namespace:?} has no effect: this version watches no ModelServers; every model of \
-             MODEL_TOKENIZERS is served"
+            "WATCH_NAMESPACE {namespace:?} has no effect: no ModelServers are watched (--kubernetes {}); every model of \
+             MODEL_TOKENIZERS is served",
+            args.kubernetes.trim()
         ));
     }
     if said(&args.resync_period_seconds).is_some() {
-        warnings.push("RESYNC_PERIOD_SECONDS has no effect: this version watches no ModelServers".to_owned());
+        warnings.push(
+            "RESYNC_PERIOD_SECONDS has no effect: ModelServers are watched, not listed anew".to_owned(),
+        );
     }
     if said(&args.models).is_none() && said(&args.models_file).is_none() {
         warnings.push("no models: neither MODEL_TOKENIZERS nor --models-file is set".to_owned());
@@ -202,6 +225,32 @@ impl Reader {
         models
     }
 
+    fn cluster(
+        &mut self,
+        args: &TokenizerArgs,
+        files: &dyn Files,
+        environment: &KthenaEnvironment,
+    ) -> Option<Cluster> {
+        let kubernetes = &environment.kubernetes;
+        let is_found = kubernetes.service_host.is_some() || kubernetes.kubeconfig.is_some();
+        let asked_for = match args.kubernetes.trim() {
+            "on" => true,
+            "auto" | "" if is_found => false,
+            "auto" | "" | "off" => return None,
+            other => {
+                self.problem(format!("--kubernetes {other:?}: auto, on or off"));
+                return None;
+            }
+        };
+        match resolve_watcher_from(args.watch_namespace.as_deref(), files, environment) {
+            Ok(settings) => Some(Cluster { settings, asked_for }),
+            Err(problems) => {
+                self.problem(format!("{problems}; or write --kubernetes off"));
+                None
+            }
+        }
+    }
+
     fn hub(&mut self, args: &TokenizerArgs) -> HubConfig {
         let endpoint = said(&args.hf_endpoint).unwrap_or(HUB).trim_end_matches('/').to_owned();
         if !endpoint.starts_with("https://") && !endpoint.starts_with("http://") {
@@ -249,105 +298,4 @@ pub(crate) fn token(secret: Option<&Secret>) -> Option<&str> {
 }
 
 #[cfg(test)]
-mod tests {
-    use clap::{Args as _, Command, FromArgMatches as _};
-
-    use super::*;
-
-    /// Reads flags with the defaults of the command line.
-    pub fn args(flags: &[&str]) -> TokenizerArgs {
-        let command = TokenizerArgs::augment_args(Command::new("tokenizer"));
-        let line = std::iter::once("tokenizer").chain(flags.iter().copied());
-        TokenizerArgs::from_arg_matches(&command.try_get_matches_from(line).unwrap()).unwrap()
-    }
-
-    #[test]
-    fn defaults_are_those_of_the_contract() {
-        let config = ServiceConfig::of(&args(&["--models", r#"{"m":"/models/m"}"#])).unwrap();
-        assert_eq!(config.listen, ("0.0.0.0".to_owned(), 8100));
-        assert_eq!(
-            (config.base_port, config.max_tokenizers, config.max_restarts, config.engine),
-            (8200, 8, 3, EngineChoice::Auto)
-        );
-        assert_eq!(config.render.command, ["vllm", "launch", "render"]);
-        assert_eq!(config.proxy_timeout, Duration::from_secs(5));
-        assert_eq!(config.timings, Timings::default());
-        assert_eq!((config.hub.endpoint.as_str(), config.hub.offline), (HUB, false));
-        assert!(config.warnings.is_empty(), "{:?}", config.warnings);
-    }
-
-    #[test]
-    fn every_problem_is_reported() {
-        let problems = ServiceConfig::of(&args(&[
-            "--models",
-            "{",
-            "--models-file",
-            "/nowhere/models.yaml",
-            "--port",
-            "eight",
-            "--engine",
-            "fast",
-            "--render-command",
-            " ",
-            "--max-tokenizers",
-            "0",
-            "--hf-endpoint",
-            "hub",
-            "--hf-hub-offline=perhaps",
-        ]))
-        .unwrap_err();
-        assert_eq!(problems.0.len(), 8, "{problems}");
-        let said = problems.to_string();
-        for flag in ["--models:", "--models-file", "--port", "--engine", "--render-command", "--hf-endpoint"]
-        {
-            assert!(said.contains(flag), "{flag} in {said}");
-        }
-    }
-
-    #[test]
-    fn empty_variables_count_as_not_set_and_the_watch_warns() {
-        let config =
-            ServiceConfig::of(&args(&["--watch-namespace", "", "--hf-token", "", "--models", ""])).unwrap();
-        assert_eq!(config.hub.token, None);
-        assert_eq!(config.warnings.len(), 1, "{:?}", config.warnings);
-        let config = ServiceConfig::of(&args(&["--watch-namespace", "team", "--models", "{\"m\":\"x\"}"]));
-        assert!(config.unwrap().warnings[0].contains("WATCH_NAMESPACE"));
-    }
-
-    #[test]
-    fn a_native_model_does_not_take_arguments_that_change_ids() {
-        let models = r#"{"n":{"source":"/n","engine":"native"},"r":{"source":"/r","engine":"render"}}"#;
-        let with =
-            |extra: &str| ServiceConfig::of(&args(&["--models", models, "--render-extra-args", extra]));
-        assert!(with("--trust-remote-code").is_ok());
-        let problems = with("--trust-remote-code --chat-template /t.jinja").unwrap_err();
-        assert_eq!(problems.0.len(), 1, "{problems}");
-        assert!(problems.0[0].contains("\"n\"") && problems.0[0].contains("--chat-template"), "{problems}");
-    }
-
-    #[test]
-    fn the_file_is_laid_over_the_flag() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("models.yaml");
-        std::fs::write(&path, "b: /file/b\nc: /file/c\n").unwrap();
-        let config = ServiceConfig::of(&args(&[
-            "--models",
-            r#"{"a":"/flag/a","b":"/flag/b"}"#,
-            "--models-file",
-            path.to_str().unwrap(),
-        ]))
-        .unwrap();
-        let sources: Vec<String> =
-            config.read_models().unwrap().into_values().map(|spec| spec.source).collect();
-        assert_eq!(sources, ["/flag/a", "/file/b", "/file/c"]);
-        std::fs::remove_file(&path).unwrap();
-        assert!(config.read_models().unwrap_err().contains("models.yaml"));
-    }
-
-    #[test]
-    fn the_token_is_never_shown() {
-        let args = args(&["--hf-token", "hf_secret"]);
-        let shown = format!("{args:?} {:?}", ServiceConfig::of(&args).unwrap());
-        assert!(!shown.contains("hf_secret"), "{shown}");
-    }
-}
+mod tests;

@@ -14,12 +14,14 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use kvasir_core::SideClient;
+use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::Semaphore;
 
 use crate::board::{Board, Line};
 use crate::metrics::ServiceMetrics;
 use crate::native::NativeCall;
+use crate::selection::Known;
 
 pub use door::Door;
 
@@ -39,8 +41,8 @@ pub struct Desk {
     pub(crate) client: Arc<dyn SideClient>,
     /// Longest time for one answer.
     pub(crate) timeout: Duration,
-    /// Whether the set of models is known.
-    pub(crate) synced: Arc<AtomicBool>,
+    /// What is known of the set of models.
+    pub(crate) known: Arc<Mutex<Known>>,
     /// Whether the service is about to end.
     pub(crate) stopping: AtomicBool,
     bodies: Arc<Semaphore>,
@@ -52,6 +54,19 @@ impl fmt::Debug for Desk {
     }
 }
 
+/// Readiness where the cluster did not say yet which models it has.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Ready {
+    status: &'static str,
+    model_servers: &'static str,
+}
+
+const READY_FOR_NOW: Ready = Ready {
+    status: "ready",
+    model_servers: "not listed yet; until they are, every model with a source is served",
+};
+
 #[derive(Serialize)]
 struct Models {
     models: Vec<Line>,
@@ -62,14 +77,14 @@ impl Desk {
         board: Arc<Board>,
         client: Arc<dyn SideClient>,
         timeout: Duration,
-        synced: Arc<AtomicBool>,
+        known: Arc<Mutex<Known>>,
     ) -> Self {
         Self {
             board,
             metrics: ServiceMetrics::default(),
             client,
             timeout,
-            synced,
+            known,
             stopping: AtomicBool::new(false),
             bodies: Arc::new(Semaphore::new(BODY_UNITS)),
         }
@@ -96,11 +111,15 @@ impl Desk {
     /// others out of service.
     fn readiness(&self) -> Response<Full<Bytes>> {
         if self.stopping.load(Ordering::Acquire) {
-            reply::error(StatusCode::SERVICE_UNAVAILABLE, "stopping")
-        } else if self.synced.load(Ordering::Acquire) {
-            reply::status(StatusCode::OK, "ready")
-        } else {
-            reply::error(StatusCode::SERVICE_UNAVAILABLE, "the set of models is not known yet")
+            return reply::error(StatusCode::SERVICE_UNAVAILABLE, "stopping");
+        }
+        let known = *self.known.lock();
+        match known {
+            Known::Nothing => {
+                reply::error(StatusCode::SERVICE_UNAVAILABLE, "the set of models is not known yet")
+            }
+            Known::Mapped | Known::Named => reply::status(StatusCode::OK, "ready"),
+            Known::ForNow => reply::json(StatusCode::OK, &READY_FOR_NOW),
         }
     }
 

@@ -3,10 +3,12 @@
 //! [`TokenizerArgs`] is what was typed, [`config`] what it means. [`fleet`] keeps one [`model`] task for each model;
 //! each runs the `native` engine (our own tokenizer, in this process) or supervises a `render` child
 //! (`vllm launch render`). The [`board`] shows what they are at, and [`http`] answers by it. [`hub`] fetches tokenizers
-//! that are named by repository.
+//! that are named by repository, [`cluster`] follows the names that ModelServers give to models, and [`selection`]
+//! decides by them which models are served.
 
 pub mod board;
 pub mod cli;
+pub mod cluster;
 pub mod config;
 pub mod fleet;
 pub mod http;
@@ -16,6 +18,7 @@ pub mod model_set;
 pub mod native;
 pub mod render;
 pub mod restarts;
+pub mod selection;
 pub mod timings;
 
 mod model;
@@ -25,6 +28,6 @@ mod watch;
 #[cfg(test)]
 mod testing;
 
-pub use cli::{TokenizerArgs, run};
+pub use cli::{TokenizerArgs, open, run};
 pub use config::{Problems, ServiceConfig};
 pub use service::{Service, ServiceError};

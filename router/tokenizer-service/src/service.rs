@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kvasir_core::SideClient;
@@ -11,6 +11,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::board::Board;
+use crate::cluster::Names;
 use crate::config::{ServiceConfig, token};
 use crate::fleet::Fleet;
 use crate::http::{Desk, Door};
@@ -18,6 +19,7 @@ use crate::hub::Hub;
 use crate::model::House;
 use crate::native::NativeEngine;
 use crate::render::{Ports, RenderEngine};
+use crate::selection::Selection;
 use crate::watch;
 
 /// Time for requests that are being answered when the service stops, beyond the longest time of one.
@@ -38,6 +40,7 @@ pub struct Service {
     listener: TcpListener,
     address: SocketAddr,
     board: Arc<Board>,
+    names: Option<Names>,
 }
 
 impl Service {
@@ -50,7 +53,13 @@ impl Service {
         let failed = |error| ServiceError { address: format!("{host}:{port}"), error };
         let listener = TcpListener::bind((host.trim_matches(['[', ']']), *port)).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        Ok(Self { config: Arc::new(config), listener, address, board: Arc::default() })
+        Ok(Self { config: Arc::new(config), listener, address, board: Arc::default(), names: None })
+    }
+
+    /// Serves only models that a cluster names.
+    #[must_use]
+    pub fn named_by(self, names: Names) -> Self {
+        Self { names: Some(names), ..self }
     }
 
     /// Where it listens.
@@ -72,12 +81,14 @@ impl Service {
             Arc::clone(&self.board),
             config.max_tokenizers,
         );
-        let synced = Arc::new(AtomicBool::new(false));
+        let selection = Selection::new(self.names, config.max_tokenizers, &config.timings);
+        let known = Arc::default();
         // The models end after the last answer.
         let end_models = CancellationToken::new();
-        let models =
-            tokio::spawn(watch::follow(Arc::clone(&config), fleet, Arc::clone(&synced), end_models.clone()));
-        let desk = Arc::new(Desk::new(self.board, client, config.proxy_timeout, synced));
+        let follow =
+            watch::follow(Arc::clone(&config), selection, fleet, Arc::clone(&known), end_models.clone());
+        let models = tokio::spawn(follow);
+        let desk = Arc::new(Desk::new(self.board, client, config.proxy_timeout, known));
         let door = Door::new(self.listener, Arc::clone(&desk));
         let told = stop.clone();
         let closing = tokio::spawn(async move {

@@ -26,6 +26,10 @@ pub struct Timings {
     pub retry: Duration,
     /// Between two looks at the models file.
     pub file: Duration,
+    /// How long a model stays that no ModelServer names any more.
+    pub departure: Duration,
+    /// Longest wait for the first list of ModelServers before every model with a source is served.
+    pub first_names: Duration,
 }
 
 impl Default for Timings {
@@ -41,6 +45,8 @@ impl Default for Timings {
             refill: Duration::from_secs(600),
             retry: Duration::from_secs(30),
             file: Duration::from_secs(5),
+            departure: Duration::from_secs(60),
+            first_names: Duration::from_secs(10),
         }
     }
 }

@@ -122,6 +122,7 @@ impl Desk {
         let request = SideRequest {
             method: Method::POST,
             url: format!("http://127.0.0.1:{port}{path}"),
+            tls: None,
             body,
             timeout: self.timeout,
             max_bytes: MOST_ANSWER_BYTES,

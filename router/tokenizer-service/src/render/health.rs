@@ -49,6 +49,7 @@ impl Health {
         let request = SideRequest {
             method: http::Method::GET,
             url: format!("http://127.0.0.1:{port}{path}"),
+            tls: None,
             body: Bytes::new(),
             timeout: self.timeout,
             max_bytes: MOST_BYTES,

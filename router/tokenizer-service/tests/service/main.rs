@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "what a test cannot set up fails it")]
 
+mod cluster;
 mod guide;
 mod native;
 mod render;

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use clap::{Args as _, Command, FromArgMatches as _};
 use http::Method;
 use kvasir_core::{SideClient as _, SideRequest};
+use kvasir_tokenizer_service::cluster::Names;
 use kvasir_tokenizer_service::timings::Timings;
 use kvasir_tokenizer_service::{Service, ServiceConfig, TokenizerArgs};
 use kvasir_upstream::HyperSideClient;
@@ -36,6 +37,16 @@ pub struct Running {
 impl Running {
     /// Starts one with these flags; `DIR` in them stands for its folder.
     pub async fn start(folder: TempDir, flags: &[&str], change: impl FnOnce(&mut ServiceConfig)) -> Self {
+        Self::start_named(folder, flags, None, change).await
+    }
+
+    /// The same with models that a cluster names.
+    pub async fn start_named(
+        folder: TempDir,
+        flags: &[&str],
+        names: Option<Names>,
+        change: impl FnOnce(&mut ServiceConfig),
+    ) -> Self {
         let command = TokenizerArgs::augment_args(Command::new("tokenizer").args_override_self(true));
         let directory = folder.path().to_str().unwrap();
         let own = [
@@ -44,6 +55,8 @@ impl Running {
             "--port",
             "0",
             "--hf-hub-offline",
+            "--kubernetes",
+            "off",
             "--hf-home",
             directory,
             "--render-command",
@@ -56,7 +69,10 @@ impl Running {
         config.timings = quick();
         config.base_port = own_ports();
         change(&mut config);
-        let service = Service::bind(config).await.unwrap();
+        let mut service = Service::bind(config).await.unwrap();
+        if let Some(names) = names {
+            service = service.named_by(names);
+        }
         let (address, stop) = (service.address(), CancellationToken::new());
         let task = tokio::spawn(service.serve(stop.clone()));
         Self { address, stop, task, folder }
@@ -78,6 +94,7 @@ impl Running {
         let request = SideRequest {
             method,
             url: format!("http://{}{path}", self.address),
+            tls: None,
             body: body.into(),
             timeout: PATIENCE,
             max_bytes: 256 << 20,
@@ -156,6 +173,8 @@ fn quick() -> Timings {
         refill: Duration::from_secs(3600),
         retry: Duration::from_secs(1),
         file: Duration::from_millis(20),
+        departure: Duration::from_millis(500),
+        first_names: Duration::from_millis(500),
     }
 }
 
