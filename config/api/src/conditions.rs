@@ -19,6 +19,8 @@ pub mod types {
     pub const CONFLICTED: &str = "Conflicted";
     /// kthena's word for a provider that can be used.
     pub const READY: &str = "Ready";
+    /// Some rules of a route are used and others are not.
+    pub const PARTIALLY_INVALID: &str = "PartiallyInvalid";
     /// kthena's word for a provider whose credential was found.
     pub const CREDENTIALS_RESOLVED: &str = "CredentialsResolved";
 }

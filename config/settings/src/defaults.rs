@@ -1,17 +1,18 @@
 //! The default of every setting, with its unit and its reason.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use crate::coordination::SharedLoadMode;
 use crate::plugin_names;
 use crate::resolved::{AccessLog, HeaderRules, Limits, PluginArgs, SchedulerSettings, Settings};
 
-/// Inference, health and readiness: kthena's port, on all interfaces.
-pub const LISTEN: &str = "0.0.0.0:8080";
+/// Inference, health and readiness: kthena's port, on all interfaces. As with kthena's `:8080`, those are the interfaces
+/// of IPv4 and of IPv6: the pods of some clusters have the one, of some the other.
+pub const LISTEN: &str = "[::]:8080";
 /// Metrics: kthena's port, on all interfaces, because Prometheus scrapes from elsewhere.
-pub const METRICS_LISTEN: &str = "0.0.0.0:9090";
+pub const METRICS_LISTEN: &str = "[::]:9090";
 /// Explain and debug: kthena's port, on loopback, because it shows how requests are placed.
 pub const ADMIN_LISTEN: &str = "127.0.0.1:15000";
 
@@ -68,6 +69,8 @@ pub const KTHENA_DOCUMENT: &str = "/etc/config/routerConfiguration.yaml";
 pub const CONFIG_MAP_KEY: &str = "routerConfiguration";
 /// kthena's class of Gateways.
 pub const GATEWAY_CLASS: &str = "kthena-router";
+/// The Lease that replicas of one router share.
+pub const LEASE_NAME: &str = "kvasir-router";
 /// The webhook's port in kthena's manifests.
 pub const WEBHOOK_PORT: u16 = 8443;
 /// Where kthena's manifests mount the webhook's certificate.
@@ -147,7 +150,7 @@ impl Default for SchedulerSettings {
 impl Default for Settings {
     /// Every default, and no model.
     fn default() -> Self {
-        let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        let any = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
         Self {
             listen: SocketAddr::new(any, 8080),
             metrics_listen: SocketAddr::new(any, 9090),

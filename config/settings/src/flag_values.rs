@@ -35,7 +35,7 @@ impl<'f> FlagValues<'f> {
         port: Option<&str>,
     ) -> SocketAddr {
         let mut address = parse_address(text).unwrap_or_else(|message| {
-            self.error(flag, message, "write IP:PORT, such as 0.0.0.0:8080 or 127.0.0.1:15000");
+            self.error(flag, message, "write IP:PORT, such as [::]:8080 or 127.0.0.1:15000");
             SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)
         });
         if let Some(port) = port.and_then(|text| self.port(port_flag, text)) {
@@ -211,11 +211,11 @@ impl<'f> FlagValues<'f> {
     }
 }
 
-/// `IP:PORT`; also `:PORT` for all interfaces, as Go writes it, and `localhost:PORT`.
+/// `IP:PORT`; also `:PORT` for all interfaces of IPv4 and IPv6, as Go writes it, and `localhost:PORT`.
 fn parse_address(text: &str) -> Result<SocketAddr, String> {
     let text = text.trim();
     let full = match text.rsplit_once(':') {
-        Some(("", port)) => format!("0.0.0.0:{port}"),
+        Some(("", port)) => format!("[::]:{port}"),
         Some(("localhost", port)) => format!("127.0.0.1:{port}"),
         _ => text.to_owned(),
     };

@@ -21,7 +21,8 @@ pub(crate) use pairs::{KvEventsFlag, ModelFlag, TokenizerFlag};
 /// flag and file is reported at once.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
 pub struct RouterArgs {
-    /// Address of the inference API, with /healthz and /readyz
+    /// Address of the inference API, with /healthz and /readyz. The host `[::]` is every interface, of IPv4 as of IPv6;
+    /// 0.0.0.0 is those of IPv4 alone
     #[arg(long, env = "KVASIR_LISTEN", value_name = "HOST:PORT", default_value = defaults::LISTEN, help_heading = LISTENERS)]
     pub listen: String,
     /// Address of /metrics; nothing else is served there

@@ -31,13 +31,16 @@ pub struct KubernetesSettings {
     pub inference_extension: bool,
     /// The class whose Gateways are ours.
     pub gateway_class: String,
+    /// The Lease in [`Self::namespace`] whose holder writes statuses: one for the replicas of one router.
+    pub lease_name: String,
     /// Addresses and names that the status of Gateways shows; may be empty.
     pub gateway_addresses: Vec<String>,
     /// The validating webhook; `None` serves none.
     pub webhook: Option<WebhookSettings>,
-    /// Calls to the API server a second, in the long run; 0 is the client's default.
+    /// Statuses written a second, in the long run; 0 is the router's default. Each takes two calls to the API server.
+    /// No other calls are paced: statuses are the only ones whose number grows with the cluster.
     pub api_qps: f64,
-    /// Calls to the API server at once; 0 is the client's default.
+    /// Statuses written at once after a pause; 0 is the router's default.
     pub api_burst: u32,
     /// The ConfigMap whose document is followed while the router runs.
     pub config_map: Option<ConfigMapRef>,
@@ -54,6 +57,7 @@ impl Default for KubernetesSettings {
             gateway_api: false,
             inference_extension: false,
             gateway_class: defaults::GATEWAY_CLASS.to_owned(),
+            lease_name: defaults::LEASE_NAME.to_owned(),
             gateway_addresses: Vec::new(),
             webhook: None,
             api_qps: 0.0,
@@ -66,7 +70,7 @@ impl Default for KubernetesSettings {
 /// The validating webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookSettings {
-    /// Port, on all interfaces.
+    /// Port, at the address of [`Settings::listen`](crate::Settings::listen).
     pub port: u16,
     /// PEM file of the certificate. It may appear after the start: a Secret that is mounted is filled in later.
     pub cert_file: PathBuf,

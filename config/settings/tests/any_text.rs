@@ -141,7 +141,7 @@ proptest::proptest! {
     }
 
     #[test]
-    fn any_flag_is_resolved_or_refused(texts in proptest::collection::vec(".{0,40}", 24)) {
+    fn any_flag_is_resolved_or_refused(texts in proptest::collection::vec(".{0,40}", 25)) {
         let args = RouterArgs {
             listen: texts[0].clone(),
             max_body_bytes: texts[1].clone(),
@@ -157,6 +157,7 @@ proptest::proptest! {
             kubernetes: KubernetesArgs {
                 kubernetes: "on".to_owned(),
                 watch_namespace: Some(texts[13].clone()),
+                lease_name: Some(texts[24].clone()),
                 config_map: Some(texts[14].clone()),
                 gateway_class: Some(texts[15].clone()),
                 gateway_address: vec![texts[16].clone()],

@@ -153,6 +153,7 @@ fn room_options(kubernetes: &KubernetesSettings, settings: &Settings) -> RoomOpt
         addresses: kubernetes.gateway_addresses.clone(),
         ..Options::default()
     };
+    options.lease.clone_from(&kubernetes.lease_name);
     options.watch_namespace.clone_from(&kubernetes.watch_namespace);
     // Statuses are the only calls whose number grows with the cluster.
     let per_second = NonZeroU32::new(kubernetes.api_qps.ceil().min(f64::from(u32::MAX)) as u32);

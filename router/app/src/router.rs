@@ -103,7 +103,8 @@ pub async fn serve(
         None => settings,
     };
     let house = Arc::new(house::build(&settings, furniture)?);
-    let settings = Arc::new(settings);
+    // As bound: the webhook and the ports of Gateways go beside it, of IPv4 alone where there is no IPv6.
+    let settings = Arc::new(Settings { listen: addresses[0], ..settings });
     let learning_stop = CancellationToken::new();
     let sharing = Sharing::start(&house, &settings, &learning_stop);
     let (household, mut learning) = Household::new(&house, &settings, &sharing, &learning_stop);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use kvasir_api::Read;
-use kvasir_controllers::{Kind, Objects, Options, PodFacts, translate};
+use kvasir_controllers::{ContainerFacts, Kind, Objects, Options, PodFacts, translate};
 use kvasir_state::plan::ObjectName;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -53,7 +53,7 @@ fn pod(server: usize, pod: usize) -> (ObjectName, Arc<PodFacts>) {
         ip: Some(Ipv4Addr::from_bits(0x0a00_0001 + address).into()),
         ready: true,
         gone: false,
-        started_at: Some(1_767_225_600),
+        containers: [ContainerFacts { ports: [8000].into(), started_at: Some(1_767_225_600) }].into(),
     };
     (ObjectName::new(namespace(server), name), Arc::new(facts))
 }

@@ -25,14 +25,35 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// How long a call may take.
 const CALL_LASTS: Duration = Duration::from_secs(10);
 
+/// Where the Gateway `default` belongs.
+#[derive(Clone, Debug)]
+pub(crate) struct Site {
+    /// The router's own namespace.
+    pub(crate) namespace: String,
+    /// The one namespace whose objects count; `None` for all.
+    pub(crate) watched: Option<String>,
+    /// The port of its listener.
+    pub(crate) port: u16,
+}
+
 /// Makes what is not there, and leaves alone what is. Tries until both are there.
-pub(crate) async fn bootstrap(client: Client, options: Options, namespace: String, port: u16) {
+pub(crate) async fn bootstrap(client: Client, options: Options, site: Site) {
     let class = gateway_class(&options);
-    let gateway = gateway(&options, &namespace, port);
+    let gateway = gateway(&options, &site);
+    if gateway.is_none() {
+        tracing::warn!(
+            namespace = site.namespace,
+            watched = site.watched,
+            "the Gateway {DEFAULT} is not made: only another namespace is watched; create a Gateway of class {} there",
+            options.gateway_class
+        );
+    }
     let classes: Api<GatewayClass> = Api::all(client.clone());
-    let gateways: Api<Gateway> = Api::namespaced(client, &namespace);
+    let gateways: Api<Gateway> = Api::namespaced(client, &site.namespace);
     let (class, ()) = tokio::join!(until_there(&classes, class), async {
-        until_there(&gateways, gateway).await;
+        if let Some(gateway) = gateway {
+            until_there(&gateways, gateway).await;
+        }
     });
     let theirs = class.spec.controller_name;
     if theirs != options.controller_name {
@@ -88,11 +109,16 @@ fn gateway_class(options: &Options) -> GatewayClass {
     GatewayClass::new(&options.gateway_class, spec)
 }
 
-fn gateway(options: &Options, namespace: &str, port: u16) -> Gateway {
+/// The Gateway `default`; `None` where nobody would see it.
+fn gateway(options: &Options, site: &Site) -> Option<Gateway> {
+    let Site { namespace, watched, port } = site;
+    if watched.as_ref().is_some_and(|watched| watched != namespace) {
+        return None;
+    }
     let from = Some(NamespacesFrom::All);
     let listener = Listener {
         name: DEFAULT.to_owned(),
-        port,
+        port: *port,
         protocol: "HTTP".to_owned(),
         allowed_routes: Some(AllowedRoutes {
             namespaces: Some(RouteNamespaces { from, selector: None }),
@@ -106,8 +132,8 @@ fn gateway(options: &Options, namespace: &str, port: u16) -> Gateway {
         ..GatewaySpec::default()
     };
     let gateway = Gateway::new(DEFAULT, spec);
-    let metadata = ObjectMeta { namespace: Some(namespace.to_owned()), ..gateway.metadata };
-    Gateway { metadata, ..gateway }
+    let metadata = ObjectMeta { namespace: Some(namespace.clone()), ..gateway.metadata };
+    Some(Gateway { metadata, ..gateway })
 }
 
 #[cfg(test)]
@@ -116,13 +142,24 @@ mod tests {
 
     use super::*;
 
+    fn site(watched: Option<&str>) -> Site {
+        Site { namespace: "serving".to_owned(), watched: watched.map(str::to_owned), port: 8080 }
+    }
+
+    #[test]
+    fn no_gateway_is_made_where_nobody_looks() {
+        let made = |watched| gateway(&Options::default(), &site(watched)).is_some();
+        assert!(made(None) && made(Some("serving")));
+        assert!(!made(Some("tenant")));
+    }
+
     #[test]
     fn the_objects_are_those_that_kthena_makes() {
         let options = Options::default();
         let class = serde_json::to_value(gateway_class(&options)).expect("serializable");
         assert_eq!(class["metadata"]["name"], "kthena-router");
         assert_eq!(class["spec"]["controllerName"], "volcano.sh/kthena-router");
-        let gateway = serde_json::to_value(gateway(&options, "serving", 8080)).expect("serializable");
+        let gateway = serde_json::to_value(gateway(&options, &site(None))).expect("serializable");
         assert_eq!(
             gateway,
             json!({

@@ -11,8 +11,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use tokio_util::sync::CancellationToken;
 
-use crate::retry::{BackOff, Complaints};
-use crate::watch::{self, Trouble};
+use crate::watch::{self, Patience, Trouble, causes};
 
 /// The waits after failures.
 const FIRST_WAIT: Duration = Duration::from_millis(800);
@@ -37,7 +36,13 @@ pub async fn watch(
     let config = watch::config().fields(&format!("metadata.name={name}"));
     let what = format!("ConfigMap {namespace}/{name}");
     let mut text = Text { what, key: key.to_owned(), said: None, last: State::Unknown, on_text };
-    stop.run_until_cancelled(text.follow(watcher(api, config))).await;
+    let mut patience = Patience::new(FIRST_WAIT, LONGEST_WAIT);
+    stop.run_until_cancelled(async {
+        loop {
+            text.follow(watcher(api.clone(), config.clone()), &mut patience).await;
+        }
+    })
+    .await;
 }
 
 /// The text under `key` of a ConfigMap as it is now; `None` where there is none. One question.
@@ -48,7 +53,7 @@ pub async fn watch(
 /// Why it cannot be asked for, in a sentence.
 pub async fn read(client: Client, namespace: &str, name: &str, key: &str) -> Result<Option<String>, String> {
     let api: Api<ConfigMap> = Api::namespaced(client, namespace);
-    let map = api.get_opt(name).await.map_err(|error| error.to_string())?;
+    let map = api.get_opt(name).await.map_err(|error| causes(&error))?;
     Ok(map.and_then(|map| map.data?.remove(key)))
 }
 
@@ -71,38 +76,62 @@ enum State {
 }
 
 impl Text {
-    async fn follow(&mut self, events: impl Stream<Item = watcher::Result<Event<ConfigMap>>>) {
+    /// Follows events until there is none any more, or a new stream of them is needed.
+    async fn follow(
+        &mut self,
+        events: impl Stream<Item = watcher::Result<Event<ConfigMap>>>,
+        patience: &mut Patience,
+    ) {
         let mut events = pin!(events);
-        let mut back_off = BackOff::new(FIRST_WAIT, LONGEST_WAIT);
-        let mut complaints = Complaints::default();
         let mut listed = None;
-        while let Some(event) = events.next().await {
+        let mut lists = false;
+        loop {
+            let event = match patience.works_after().filter(|_| !lists) {
+                Some(limit) => tokio::time::timeout(limit, events.next()).await,
+                None => Ok(events.next().await),
+            };
             match event {
-                Ok(Event::Init) => {
-                    listed = None;
+                Ok(Some(Ok(Event::Init))) => {
+                    (listed, lists) = (None, true);
                     continue;
                 }
-                Ok(Event::InitApply(map)) => {
+                Ok(Some(Ok(Event::InitApply(map)))) => {
                     listed = Some(map);
                     continue;
                 }
-                Ok(Event::InitDone) => self.take(listed.take().as_ref()),
-                Ok(Event::Apply(map)) => self.take(Some(&map)),
-                Ok(Event::Delete(_)) => self.take(None),
-                Err(error) => {
-                    let trouble = Trouble::of(&error);
-                    if trouble == Trouble::Expired {
-                        tracing::debug!("{} is listed anew", self.what);
-                    } else if complaints.due(trouble.sort()) {
-                        tracing::warn!("{} cannot be watched: {}", self.what, trouble.why());
+                Ok(Some(Ok(Event::InitDone))) => {
+                    lists = false;
+                    self.take(listed.take().as_ref());
+                    patience.listed();
+                }
+                Ok(Some(Ok(Event::Apply(map)))) => self.take(Some(&map)),
+                Ok(Some(Ok(Event::Delete(_)))) => self.take(None),
+                Ok(Some(Err(error))) => {
+                    lists = false;
+                    let wait = self.stumble(&Trouble::of(&error), patience);
+                    tokio::time::sleep(wait).await;
+                    if Trouble::needs_a_list(&error) {
+                        return;
                     }
-                    tokio::time::sleep(back_off.wait()).await;
                     continue;
                 }
+                Ok(None) => return tokio::time::sleep(patience.wait()).await,
+                // What fails would have failed again by now.
+                Err(_) => {}
             }
-            back_off.reset();
-            complaints.over();
+            patience.works();
         }
+    }
+
+    /// Says what is wrong, and how long to wait.
+    fn stumble(&self, trouble: &Trouble, patience: &mut Patience) -> Duration {
+        let (wait, due) = patience.bear(trouble, false);
+        if due {
+            tracing::warn!("{} cannot be watched: {}", self.what, trouble.why());
+        } else if *trouble == Trouble::Expired {
+            tracing::debug!("{} is listed anew", self.what);
+        }
+        wait
     }
 
     fn take(&mut self, map: Option<&ConfigMap>) {
@@ -155,7 +184,7 @@ mod tests {
         let on_text: OnText = Arc::new(move |text| ears.lock().push(text.to_owned()));
         let what = "ConfigMap n/m".to_owned();
         let mut text = Text { what, key: "key".to_owned(), said: None, last: State::Unknown, on_text };
-        text.follow(stream::iter(events)).await;
+        text.follow(stream::iter(events), &mut Patience::new(FIRST_WAIT, LONGEST_WAIT)).await;
         heard.lock().clone()
     }
 
@@ -174,6 +203,20 @@ mod tests {
             Ok(Event::InitDone),
         ];
         assert_eq!(heard(events).await, ["a", "b"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_may_not_go_on_ends_so_that_another_list_is_asked_for() {
+        let gone = Status::failure("old", "Expired").with_code(410);
+        let gone = watcher::Error::WatchStartFailed(kube::Error::Api(gone.boxed()));
+        let events = vec![
+            Ok(Event::Init),
+            Ok(Event::InitApply(map("key", "a"))),
+            Ok(Event::InitDone),
+            Err(gone),
+            Ok(Event::Apply(map("key", "of a stream that is of no more use"))),
+        ];
+        assert_eq!(heard(events).await, ["a"]);
     }
 
     #[tokio::test]

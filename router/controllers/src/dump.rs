@@ -136,7 +136,7 @@ fn pod(objects: &Objects, name: &ObjectName, facts: &PodFacts) -> Value {
         "podInfo": {
             "podIP": facts.ip,
             "ready": facts.ready,
-            "startTime": facts.started_at.and_then(|at| Timestamp::from_second(i64::try_from(at).ok()?).ok()),
+            "startTime": facts.newest_start().and_then(|at| Timestamp::from_second(i64::try_from(at).ok()?).ok()),
             "labels": facts.labels,
         },
     })
@@ -158,10 +158,7 @@ fn servers_of(objects: &Objects, name: &ObjectName, facts: &PodFacts) -> BTreeSe
         .collect()
 }
 
-fn has_all(
-    labels: &BTreeMap<String, String>,
-    wanted: &BTreeMap<String, String>,
-) -> bool {
+fn has_all(labels: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>) -> bool {
     wanted.iter().all(|(key, value)| labels.get(key) == Some(value))
 }
 
@@ -170,6 +167,7 @@ mod tests {
     use kvasir_api::{ModelServer, Read};
 
     use super::*;
+    use crate::objects::ContainerFacts;
 
     fn objects() -> Objects {
         let server: Read<ModelServer> = serde_json::from_value(json!({
@@ -188,7 +186,7 @@ mod tests {
             ip: None,
             ready: false,
             gone: false,
-            started_at: Some(1_700_000_000),
+            containers: Box::new([ContainerFacts { ports: Box::new([]), started_at: Some(1_700_000_000) }]),
         };
         let other = PodFacts { labels: BTreeMap::new(), ..facts.clone() };
         Objects {
@@ -197,11 +195,8 @@ mod tests {
                 (ObjectName::new("n", "b"), broken.into()),
             ]
             .into(),
-            pods: [
-                (ObjectName::new("n", "p"), facts.into()),
-                (ObjectName::new("n", "other"), other.into()),
-            ]
-            .into(),
+            pods: [(ObjectName::new("n", "p"), facts.into()), (ObjectName::new("n", "other"), other.into())]
+                .into(),
             ..Objects::default()
         }
     }

@@ -24,7 +24,7 @@ pub use client::{ClientSettings, ConnectError, connect};
 pub use dump::dump;
 pub use kube::Client;
 pub use lease::Leadership;
-pub use objects::{Kind, Objects, PodFacts};
+pub use objects::{ContainerFacts, Kind, Objects, PodFacts};
 pub use pod_facts::RANKS_ANNOTATION;
 pub use room::{PlanSink, Room, RoomOptions, RoomStatus};
 pub use status::{Said, Status, StatusKind, Verdict};

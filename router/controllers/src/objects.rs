@@ -50,7 +50,15 @@ pub struct PodFacts {
     pub ready: bool,
     /// Whether it is over: deleted, failed or completed. Nothing of it is kept then.
     pub gone: bool,
-    /// When the newest of its containers started, seconds since 1970; an engine that starts again begins with an empty
-    /// cache.
+    /// Its containers, those of `initContainers` and so sidecars apart.
+    pub containers: Box<[ContainerFacts]>,
+}
+
+/// What of a container decides about routing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ContainerFacts {
+    /// The ports that its spec names.
+    pub ports: Box<[u16]>,
+    /// When it started, seconds since 1970; `None` while it does not run.
     pub started_at: Option<u64>,
 }

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 use kube::ResourceExt;
 
-use crate::objects::PodFacts;
+use crate::objects::{ContainerFacts, PodFacts};
 
 /// The annotation that tells how many data-parallel ranks an engine serves behind its one port.
 pub const RANKS_ANNOTATION: &str = "kvasir.io/data-parallel-ranks";
@@ -26,8 +26,25 @@ impl PodFacts {
             ip: status.and_then(|status| status.pod_ip.as_deref()).and_then(|ip| ip.parse().ok()),
             ready: !leaves && phase == Some("Running") && status.is_some_and(says_ready),
             gone: matches!(phase, Some("Succeeded" | "Failed")),
-            started_at: status.and_then(started_at),
+            containers: containers(pod),
         }
+    }
+
+    /// When what serves a port started, seconds since 1970: an engine that starts again begins with an empty cache. The
+    /// container that names the port counts, so that another one's restart makes no other engine of this one. Where none
+    /// names it, the newest counts: to forget a cache that is still there costs less than to trust one that is not.
+    pub fn started_at(&self, port: u16) -> Option<u64> {
+        let mut naming =
+            self.containers.iter().filter(|container| container.ports.contains(&port)).peekable();
+        if naming.peek().is_none() {
+            return self.newest_start();
+        }
+        naming.filter_map(|container| container.started_at).max()
+    }
+
+    /// When the newest of its containers started, seconds since 1970.
+    pub fn newest_start(&self) -> Option<u64> {
+        self.containers.iter().filter_map(|container| container.started_at).max()
     }
 }
 
@@ -64,15 +81,24 @@ fn says_ready(status: &PodStatus) -> bool {
     conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-/// When the newest container started. Which of them is the engine cannot be told, and to forget a cache that is still
-/// there costs less than to trust one that is not. Containers of `initContainers`, sidecars among them, never are.
-fn started_at(status: &PodStatus) -> Option<u64> {
-    let containers = status.container_statuses.as_deref().unwrap_or_default();
-    let starts = containers.iter().filter_map(|container| {
-        let running = container.state.as_ref()?.running.as_ref()?;
-        u64::try_from(running.started_at.as_ref()?.0.as_second()).ok()
+/// The containers that have a state, each with the ports that the spec has for it.
+fn containers(pod: &Pod) -> Box<[ContainerFacts]> {
+    let specs = pod.spec.as_ref().map(|spec| spec.containers.as_slice()).unwrap_or_default();
+    let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_deref());
+    let facts = statuses.unwrap_or_default().iter().map(|status| {
+        let spec = specs.iter().find(|spec| spec.name == status.name);
+        let ports = spec.and_then(|spec| spec.ports.as_deref()).unwrap_or_default();
+        ContainerFacts {
+            ports: ports.iter().filter_map(|port| u16::try_from(port.container_port).ok()).collect(),
+            started_at: started_at(status),
+        }
     });
-    starts.max()
+    facts.collect()
+}
+
+fn started_at(container: &ContainerStatus) -> Option<u64> {
+    let running = container.state.as_ref()?.running.as_ref()?;
+    u64::try_from(running.started_at.as_ref()?.0.as_second()).ok()
 }
 
 #[cfg(test)]
@@ -127,7 +153,7 @@ mod tests {
     fn an_empty_pod_has_no_facts_and_is_no_panic() {
         let empty = PodFacts::of(&Pod::default());
         assert_eq!(
-            (empty.ready, empty.gone, empty.ip, empty.started_at, empty.ranks),
+            (empty.ready, empty.gone, empty.ip, empty.started_at(80), empty.ranks),
             (false, false, None, None, 1)
         );
     }
@@ -172,12 +198,43 @@ mod tests {
             "state": {"waiting": {"reason": "CrashLoopBackOff"}}});
         let (old, new) = (started("1970-01-01T00:01:40Z"), started("1970-01-01T00:03:20Z"));
         let newest = |containers: &[&Value]| {
-            facts(json!({"name": "p"}), json!({"containerStatuses": containers})).started_at
+            facts(json!({"name": "p"}), json!({"containerStatuses": containers})).started_at(80)
         };
         assert_eq!(newest(&[&new, &old, &waiting]), Some(200));
         assert_eq!(newest(&[&old, &waiting]), Some(100));
         assert_eq!(newest(&[&waiting]), None);
         let sidecar = json!({"containerStatuses": [old], "initContainerStatuses": [new]});
-        assert_eq!(facts(json!({"name": "p"}), sidecar).started_at, Some(100));
+        assert_eq!(facts(json!({"name": "p"}), sidecar).started_at(80), Some(100));
+    }
+
+    #[test]
+    fn the_container_that_names_the_port_tells_when_its_engine_started() {
+        let state = |name: &str, at: &str| {
+            let mut state = started(at);
+            state["name"] = name.into();
+            if at.is_empty() {
+                state["state"] = json!({"waiting": {"reason": "CrashLoopBackOff"}});
+            }
+            state
+        };
+        let pod = |proxy: &str| {
+            let pod = json!({
+                "metadata": {"name": "p"},
+                "spec": {"containers": [
+                    {"name": "proxy", "ports": [{"containerPort": 9000}, {"containerPort": 70_000}]},
+                    {"name": "engine", "ports": [{"containerPort": 8000}, {"containerPort": 8001}]},
+                ]},
+                "status": {"containerStatuses": [
+                    state("engine", "1970-01-01T00:01:40Z"), state("proxy", proxy),
+                ]},
+            });
+            PodFacts::of(&serde_json::from_value(pod).expect("a pod"))
+        };
+        let (before, after) = (pod("1970-01-01T00:01:40Z"), pod("1970-01-01T00:03:20Z"));
+        assert_eq!(before.started_at(8000), after.started_at(8000), "the proxy alone started again");
+        assert_eq!([8000, 8001, 9000].map(|port| after.started_at(port)), [Some(100), Some(100), Some(200)]);
+        assert_eq!(after.started_at(5000), Some(200), "nobody names it");
+        let crashed = pod("");
+        assert_eq!((crashed.started_at(9000), crashed.started_at(8000)), (None, Some(100)));
     }
 }

@@ -1,5 +1,6 @@
 //! The start of everything: watches, the translator, the lease, the writer.
 
+mod refusals;
 mod translator;
 
 use std::collections::BTreeMap;
@@ -15,7 +16,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::bootstrap::bootstrap;
+use crate::bootstrap::{Site, bootstrap};
 use crate::lease::{Campaign, ClusterLease, Leadership};
 use crate::translate::Options;
 use crate::watch::{KindStatus, Store, WatchedKind, Watches};
@@ -145,6 +146,11 @@ impl Room {
             (leadership.clone(), Arc::clone(&outbox)),
         );
         let translator = translator.heeding(options.failed_ports.clone());
+        let site = Site {
+            namespace: options.namespace,
+            watched: options.watch_namespace.clone(),
+            port: options.port,
+        };
         let watches = Watches {
             client: client.clone(),
             namespace: options.watch_namespace,
@@ -159,8 +165,7 @@ impl Room {
         spawn_until(&tasks, &stop, writer.run());
         spawn_until(&tasks, &stop, translator.run());
         if options.translate.gateway_api {
-            let bootstrap = bootstrap(client, options.translate, options.namespace, options.port);
-            spawn_until(&tasks, &stop, bootstrap);
+            spawn_until(&tasks, &stop, bootstrap(client, options.translate, site));
         }
         tasks.close();
         Self { store, synced, counts, leadership, outbox, written, tasks }

@@ -7,7 +7,7 @@ mod model_routes;
 mod model_servers;
 mod pods;
 mod precedence;
-mod providers;
+pub(crate) mod providers;
 mod verdicts;
 
 #[cfg(test)]

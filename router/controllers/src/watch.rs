@@ -2,6 +2,7 @@
 
 mod follow;
 mod kinds;
+mod patience;
 mod store;
 mod trouble;
 
@@ -19,6 +20,7 @@ use tokio_util::task::TaskTracker;
 pub(crate) use follow::follow;
 pub use kinds::WatchedKind;
 pub(crate) use kinds::{Placed, Watched};
+pub(crate) use patience::Patience;
 pub use store::KindStatus;
 pub(crate) use store::{Store, Work};
 pub(crate) use trouble::{Trouble, causes};

@@ -1,5 +1,6 @@
 //! Writes statuses: what an object should say and does not, at a bounded rate, and only while this replica leads.
 
+mod agreed;
 mod api;
 mod found;
 mod outbox;
@@ -17,6 +18,7 @@ use tokio::time::Instant;
 use crate::lease::Leadership;
 use crate::retry::BackOff;
 use crate::status::StatusKind;
+pub(crate) use agreed::Agreed;
 pub(crate) use api::ClusterStatus;
 use api::{Problem, StatusApi};
 use found::Wanted;
@@ -204,6 +206,12 @@ impl Pace {
         let early = self.each.saturating_mul(self.burst);
         even.checked_sub(early).map_or(now, |early| early.max(now))
     }
+}
+
+/// The status of an object that says what it should.
+#[cfg(test)]
+pub(crate) fn said(status: &crate::status::Status, controller: &str) -> serde_json::Value {
+    wording(&serde_json::Value::Null, status, controller, jiff::Timestamp::UNIX_EPOCH)
 }
 
 #[cfg(test)]

@@ -120,7 +120,7 @@ families! {
         "Attempts after the first, by what made them necessary.";
     /// Retries refused.
     RETRIES_DENIED = "kvasir_retries_denied_total", Counter, &["model", "reason"], &[],
-        "Retries not made: the budget was spent, or a second engine died on the same request.";
+        "Retries not made: the budget was spent, a second engine died on the same request, or no other endpoint is in service any more.";
     /// Gathering.
     GATHER_DURATION = "kvasir_gather_duration_seconds", Histogram, &["model"], DECISION,
         "Seconds spent gathering tokens, blocks and prefix hits for one request.";
@@ -242,7 +242,10 @@ families! {
         "Objects that the last plan passed over; their status or the log says why.";
     /// Kubernetes: watches.
     KUBERNETES_WATCH_UP = "kvasir_kubernetes_watch_up", Gauge, &["kind"], &[],
-        "1 while a kind is watched, 0 while it cannot be; what was known of it stays in use.";
+        "1 while a kind is watched, 0 before it was listed and while it cannot be watched; what was known of it stays in use.";
+    /// Kubernetes: silence.
+    KUBERNETES_EVENT_AGE = "kvasir_kubernetes_event_age_seconds", Gauge, &["kind"], &[],
+        "Seconds since something was heard of a kind; grows while nothing of it changes.";
     /// Kubernetes: watch restarts.
     KUBERNETES_WATCH_RESTARTS = "kvasir_kubernetes_watch_restarts_total", Counter, &["kind"], &[],
         "Times that the watch of a kind failed and began again.";

@@ -49,6 +49,12 @@ pub struct HttpRouteRule {
     pub backend_refs: Vec<HttpBackendRef>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeouts: Option<HttpRouteTimeouts>,
+    /// Further attempts. Of the experimental channel: that it is asked for counts, not what it says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry: Option<serde_json::Value>,
+    /// One backend for a client. Of the experimental channel, as `retry`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session_persistence: Option<serde_json::Value>,
 }
 
 /// Conditions on a request; all of them must hold.

@@ -37,7 +37,7 @@ pub struct KthenaFlags {
     /// Serve /metrics on the inference port too [default: false]
     #[arg(long, env = "KVASIR_EXPOSE_METRICS_ON_ROUTER_PORT", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = HEADING, hide_short_help = true)]
     pub expose_metrics_on_router_port: Option<String>,
-    /// The webhook's port, on all interfaces [default: 8443]
+    /// The webhook's port; the address is that of --listen [default: 8443]
     #[arg(long, env = "KVASIR_WEBHOOK_PORT", value_name = "PORT", help_heading = HEADING, hide_short_help = true)]
     pub webhook_port: Option<String>,
     /// A PEM file with the webhook's certificate [default: /etc/tls/tls.crt]
@@ -53,10 +53,11 @@ pub struct KthenaFlags {
     /// [default: kthena-router-webhook]
     #[arg(long, env = "KVASIR_WEBHOOK_SERVICE_NAME", value_name = "NAME", help_heading = HEADING, hide_short_help = true)]
     pub webhook_service_name: Option<String>,
-    /// Calls to the API server a second, in the long run; 0 is the client's default [default: 0]
+    /// Statuses written a second, in the long run, each by two calls to the API server; other calls are not paced. 0 is 50
+    /// [default: 0]
     #[arg(long, env = "KVASIR_KUBE_API_QPS", value_name = "RATE", help_heading = HEADING, hide_short_help = true)]
     pub kube_api_qps: Option<String>,
-    /// Calls to the API server at once; 0 is the client's default [default: 0]
+    /// Statuses written at once after a pause; 0 is 50 [default: 0]
     #[arg(long, env = "KVASIR_KUBE_API_BURST", value_name = "COUNT", help_heading = HEADING, hide_short_help = true)]
     pub kube_api_burst: Option<String>,
 }

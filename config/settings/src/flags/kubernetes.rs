@@ -27,6 +27,10 @@ pub struct KubernetesArgs {
     /// The class whose Gateways are served, with --enable-gateway-api [default: kthena-router]
     #[arg(long, env = "KVASIR_GATEWAY_CLASS", value_name = "NAME", help_heading = HEADING)]
     pub gateway_class: Option<String>,
+    /// The Lease in the pod's namespace whose holder writes statuses. Replicas of one router share it; two routers in one
+    /// namespace need one each [default: kvasir-router]
+    #[arg(long, env = "KVASIR_LEASE_NAME", value_name = "NAME", help_heading = HEADING)]
+    pub lease_name: Option<String>,
     /// An address or a name by which clients reach the router, shown in the status of Gateways; may be repeated. The
     /// variable separates entries with `;` [default: none]
     #[arg(long, env = "KVASIR_GATEWAY_ADDRESS", value_name = "ADDRESS", value_delimiter = ';', help_heading = HEADING)]
@@ -48,6 +52,7 @@ impl Default for KubernetesArgs {
             watch_namespace: None,
             config_map: None,
             gateway_class: None,
+            lease_name: None,
             gateway_address: Vec::new(),
             webhook_configuration_name: None,
             webhook_manage_certificate: None,

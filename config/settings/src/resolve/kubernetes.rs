@@ -51,6 +51,7 @@ pub(super) fn resolve(
     Some(KubernetesSettings {
         watch_namespace: watch_namespace(args, findings),
         gateway_class: gateway_class(args, gateway_api, findings),
+        lease_name: lease_name(args, findings),
         gateway_addresses: gateway_addresses(args, gateway_api, findings),
         webhook,
         api_qps: api_qps(args, findings),
@@ -142,6 +143,7 @@ fn refuse_without_cluster(args: &RouterArgs, switches: Switches, why: &str, find
         ("--watch-namespace", said(&args.kubernetes.watch_namespace)),
         ("--gateway-class", said(&args.kubernetes.gateway_class)),
         ("--gateway-address", gateway_address.map(String::as_str)),
+        ("--lease-name", said(&args.kubernetes.lease_name)),
         ("--kube-api-qps", said(&args.kthena.kube_api_qps)),
         ("--kube-api-burst", said(&args.kthena.kube_api_burst)),
     ] {
@@ -225,6 +227,15 @@ fn gateway_class(args: &RouterArgs, gateway_api: bool, findings: &mut Findings) 
     }
     if !is_subdomain(name) {
         findings.error(&place, format!("{name:?} is no name"), "write the GatewayClass's name");
+    }
+    name.to_owned()
+}
+
+fn lease_name(args: &RouterArgs, findings: &mut Findings) -> String {
+    let name = said(&args.kubernetes.lease_name).map_or(defaults::LEASE_NAME, str::trim);
+    if !is_subdomain(name) {
+        let fix = "write the Lease's name: small letters, digits, - and .";
+        findings.error(&Place::flag("--lease-name"), format!("{name:?} is no name"), fix);
     }
     name.to_owned()
 }

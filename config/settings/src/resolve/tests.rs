@@ -100,9 +100,22 @@ fn listeners_take_go_addresses_and_kthenas_ports() {
     };
     let settings = settings(&args);
     let address = |text: &str| text.parse::<SocketAddr>().unwrap();
-    assert_eq!(settings.listen, address("0.0.0.0:8081"));
+    assert_eq!(settings.listen, address("[::]:8081"), "every interface, of IPv4 and IPv6");
     assert_eq!(settings.metrics_listen, address("[::1]:9"));
     assert_eq!(settings.admin_listen, address("127.0.0.1:15001"));
+}
+
+/// A cluster may have IPv6 alone.
+#[test]
+fn the_doors_are_on_every_interface_and_the_admin_is_on_loopback() {
+    let settings = settings(&one_model());
+    for (listener, expected) in [
+        (settings.listen, "[::]:8080"),
+        (settings.metrics_listen, "[::]:9090"),
+        (settings.admin_listen, "127.0.0.1:15000"),
+    ] {
+        assert_eq!(listener.to_string(), expected);
+    }
 }
 
 #[test]

@@ -11,11 +11,16 @@ use parking_lot::Mutex;
 use crate::house::House;
 use crate::household::Household;
 
+/// The scorer that looks blocks up where `coordination` says.
+const LOOKS_UP: &str = "kvcache-aware";
+
 /// The document of one ConfigMap.
 pub(super) struct Documents {
     map: ConfigMapRef,
     house: Arc<House>,
     household: Arc<Household>,
+    /// What the router was started with: its Redis, and how blocks are looked up there.
+    first: Arc<Settings>,
     /// Whether it has been followed since the start who holds which blocks.
     follows: bool,
     inside: Mutex<Inside>,
@@ -43,6 +48,7 @@ impl Documents {
             map: map.clone(),
             house: Arc::clone(house),
             household: Arc::clone(household),
+            first: Arc::clone(settings),
             follows: asks_for_blocks(&house.gateway.scheduling.scheduler()),
             inside: Mutex::new(inside),
         }
@@ -71,8 +77,13 @@ impl Documents {
             }
             Ok(None) => inside.rejected = None,
             Err(why) => {
+                let goes_on = if inside.settings.from_document {
+                    "the last one goes on"
+                } else {
+                    "the router goes on without one"
+                };
                 tracing::error!(
-                    "ConfigMap {}: the new version is not taken over, the last one goes on: {why}",
+                    "ConfigMap {}: the new version is not taken over, {goes_on}: {why}",
                     self.map
                 );
                 inside.rejected = Some(why);
@@ -86,7 +97,9 @@ impl Documents {
         if next.scheduler == before.scheduler && next.from_document == before.from_document {
             return Ok(None);
         }
-        if next.redis != before.redis || next.coordination != before.coordination {
+        // One that asks less of Redis than the first is content with what is there.
+        let is_elsewhere = next.redis.is_some() && next.redis != self.first.redis;
+        if is_elsewhere || (looks_up(&next) && next.coordination != self.first.coordination) {
             return Err("it wants another Redis or coordination, which begins with a restart".to_owned());
         }
         let scheduled = self.house.schedule(&next).map_err(|error| format!("{error:#}"))?;
@@ -104,6 +117,11 @@ impl Documents {
         self.house.gateway.scheduling.replace(scheduled);
         Ok(Some(next))
     }
+}
+
+/// Whether it counts where blocks are looked up.
+fn looks_up(settings: &Settings) -> bool {
+    settings.scheduler.scorers.iter().any(|(name, _)| name == LOOKS_UP)
 }
 
 fn asks_for_blocks(scheduler: &Scheduler) -> bool {

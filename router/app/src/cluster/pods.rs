@@ -33,14 +33,16 @@ pub(super) fn with_live(mut dump: Value, path: &str, state: &State) -> Value {
 fn add(pod: &mut Value, by_pod: &ByPod<'_>) {
     let name = |field: &str| pod[field].as_str().unwrap_or_default();
     let endpoints = by_pod.get(&(name("namespace"), name("name"))).map_or(&[][..], Vec::as_slice);
-    let samples: Vec<EngineSample> =
-        endpoints.iter().filter_map(|endpoint| endpoint.load.sample).collect();
+    let samples: Vec<EngineSample> = endpoints.iter().filter_map(|endpoint| endpoint.load.sample).collect();
     let sum = |number: fn(&EngineSample) -> u32| samples.iter().map(number).sum::<u32>();
     let mean = |number: fn(&EngineSample) -> f64| {
         samples.iter().map(number).sum::<f64>() / samples.len().max(1) as f64
     };
-    let models: BTreeSet<&String> =
-        endpoints.iter().filter_map(|endpoint| endpoint.listed_models.as_ref()).flat_map(|all| all.iter()).collect();
+    let models: BTreeSet<&String> = endpoints
+        .iter()
+        .filter_map(|endpoint| endpoint.listed_models.as_ref())
+        .flat_map(|all| all.iter())
+        .collect();
     // Lists without items are null there.
     let models = if models.is_empty() { Value::Null } else { json!(models) };
     pod["engine"] = endpoints.first().map_or("", |endpoint| name_of(endpoint.engine)).into();

@@ -10,12 +10,13 @@ use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::PlanSink;
+use super::refusals::{self, Refusals};
 use crate::lease::Leadership;
 use crate::objects::Objects;
 use crate::status::Status;
 use crate::translate::{Options, translate};
 use crate::watch::{Store, Work};
-use crate::writer::{Outbox, StatusKey, wanted};
+use crate::writer::{Agreed, Outbox, StatusKey, wanted};
 
 /// How often every status is compared although nothing happened: writes that were given up are tried again then.
 const COMPARE_EVERY: Duration = Duration::from_secs(300);
@@ -49,8 +50,11 @@ pub(super) struct Translator {
     leadership: Leadership,
     outbox: Arc<Outbox>,
     statuses: Arc<BTreeMap<StatusKey, Arc<Status>>>,
+    agreed: Agreed,
     /// What the last translation passed over, so that each is named once.
     skipped: BTreeSet<(ObjectName, String)>,
+    /// What it refused, likewise.
+    refused: Refusals,
     counts: Arc<Counts>,
     synced: watch::Sender<bool>,
 }
@@ -59,6 +63,7 @@ pub(super) struct Translator {
 struct Outcome {
     statuses: BTreeMap<StatusKey, Arc<Status>>,
     skipped: BTreeSet<(ObjectName, String)>,
+    refused: Refusals,
     sizes: Sizes,
 }
 
@@ -88,7 +93,9 @@ impl Translator {
             leadership,
             outbox,
             statuses: Arc::default(),
+            agreed: Agreed::default(),
             skipped: BTreeSet::new(),
+            refused: Refusals::new(),
             counts: Arc::clone(&counts),
             synced,
         };
@@ -121,8 +128,8 @@ impl Translator {
                         self.act(Work { objects: store.objects(), translate: true, restated: BTreeSet::new() }).await;
                     }
                 }
-                Ok(()) = leads.changed() => self.compare(store.objects(), None).await,
-                _ = compare.tick() => self.compare(store.objects(), None).await,
+                Ok(()) = leads.changed() => self.compare_anew(store.objects()).await,
+                _ = compare.tick() => self.compare_anew(store.objects()).await,
             }
         }
     }
@@ -144,6 +151,8 @@ impl Translator {
         for (name, reason) in outcome.skipped.difference(&self.skipped) {
             tracing::warn!(object = %name, "passed over: {reason}");
         }
+        refusals::tell(&self.refused, &outcome.refused);
+        self.refused = outcome.refused;
         let Sizes { targets, routes, http_routes } = outcome.sizes;
         let skipped = outcome.skipped.len();
         tracing::debug!(targets, routes, http_routes, skipped, ?took, "a new plan");
@@ -151,6 +160,7 @@ impl Translator {
         self.statuses = Arc::new(outcome.statuses);
         let statuses = &self.statuses;
         self.outbox.retain(|key| statuses.contains_key(key));
+        self.agreed.retain(|key| statuses.contains_key(key));
         {
             let mut counts = self.counts.0.lock();
             counts.translations += 1;
@@ -169,22 +179,44 @@ impl Translator {
         self.compare(work.objects, None).await;
     }
 
+    /// Compares all objects, those too that needed no write before.
+    async fn compare_anew(&mut self, objects: Arc<Objects>) {
+        self.agreed.forget_all();
+        self.compare(objects, None).await;
+    }
+
     /// Compares what objects say with what they should, all of them or some, and has the difference written.
-    async fn compare(&self, objects: Arc<Objects>, only: Option<BTreeSet<StatusKey>>) {
+    async fn compare(&mut self, objects: Arc<Objects>, only: Option<BTreeSet<StatusKey>>) {
         if !self.leadership.holds() {
             return;
         }
         let (statuses, options) = (Arc::clone(&self.statuses), Arc::clone(&self.options));
+        let mut agreed = std::mem::take(&mut self.agreed);
         let compared = tokio::task::spawn_blocking(move || {
             let now = jiff::Timestamp::now();
-            let differs = |status: &Arc<Status>| wanted(&objects, status, &options.controller_name, now);
+            let (mut differ, mut settled) = (Vec::new(), Vec::new());
+            let mut look = |(key, status): (&StatusKey, &Arc<Status>)| {
+                if agreed.holds(&objects, key, status) {
+                    return;
+                }
+                if let Some(wanted) = wanted(&objects, status, &options.controller_name, now) {
+                    agreed.forget(key);
+                    differ.push(wanted);
+                } else {
+                    agreed.note(&objects, key, status);
+                    settled.push(key.clone());
+                }
+            };
             match only {
-                Some(keys) => keys.iter().filter_map(|key| differs(statuses.get(key)?)).collect::<Vec<_>>(),
-                None => statuses.values().filter_map(differs).collect(),
+                Some(keys) => keys.iter().filter_map(|key| statuses.get_key_value(key)).for_each(&mut look),
+                None => statuses.iter().for_each(&mut look),
             }
+            (differ, settled, agreed)
         });
-        if let Ok(all) = compared.await {
-            self.outbox.put(all);
+        if let Ok((differ, settled, agreed)) = compared.await {
+            self.agreed = agreed;
+            self.outbox.settle(&settled);
+            self.outbox.put(differ);
         }
     }
 }
@@ -196,8 +228,10 @@ fn apply(objects: &Objects, options: &Options, sink: &dyn PlanSink) -> Outcome {
         Sizes { targets: plan.targets.len(), routes: plan.routes.len(), http_routes: plan.http_routes.len() };
     sink.apply(plan);
     let keyed = |status: Status| ((status.kind, status.name.clone()), Arc::new(status));
+    let statuses = translation.statuses.into_iter().map(keyed).collect();
     Outcome {
-        statuses: translation.statuses.into_iter().map(keyed).collect(),
+        refused: refusals::refusals(&statuses),
+        statuses,
         skipped: translation.skipped.into_iter().collect(),
         sizes,
     }

@@ -28,6 +28,7 @@ pub(super) fn of_pod<'a>(
 ) -> impl Iterator<Item = PlanEndpoint> + 'a {
     let Served { port, engine, role } = served;
     let address = facts.ip.map(|ip| address(ip, port));
+    let started_at = facts.started_at(port);
     address.into_iter().flat_map(move |address| {
         (0..facts.ranks.max(1)).map(move |rank| PlanEndpoint {
             id: EndpointId::new(name.namespace.clone(), name.name.clone(), port, rank),
@@ -37,7 +38,7 @@ pub(super) fn of_pod<'a>(
             // vLLM alone takes a rank by header.
             pin_rank: facts.ranks > 1 && engine == EngineKind::Vllm,
             labels: facts.labels.clone(),
-            started_at: facts.started_at,
+            started_at,
             ready: facts.ready,
         })
     })
@@ -58,6 +59,27 @@ fn address(ip: IpAddr, port: u16) -> Address {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::objects::ContainerFacts;
+
+    #[test]
+    fn a_restart_beside_the_engine_makes_no_other_engine() {
+        let container = |port: u16, at| ContainerFacts { ports: Box::new([port]), started_at: Some(at) };
+        let name = ObjectName::new("n", "p");
+        let engine = |proxy| {
+            let facts = PodFacts {
+                labels: [].into(),
+                ranks: 2,
+                ip: Some(IpAddr::from([10, 0, 0, 1])),
+                ready: true,
+                gone: false,
+                containers: Box::new([container(8000, 100), container(9000, proxy)]),
+            };
+            let served = Served { port: 8000, engine: EngineKind::Vllm, role: Role::Both };
+            of_pod(&name, &facts, served).map(|endpoint| endpoint.started_at).collect::<Vec<_>>()
+        };
+        assert_eq!(engine(100), [Some(100), Some(100)]);
+        assert_eq!(engine(200), engine(100));
+    }
 
     #[test]
     fn an_address_is_what_its_url_would_be_read_as() {

@@ -24,13 +24,13 @@ mod tests;
 
 use super::{Options, Translation};
 use crate::objects::Objects;
-use classes::Classes;
+pub(in crate::translate) use classes::OurClass;
 use gateways::Gateways;
 
 pub(super) fn translate(objects: &Objects, options: &Options, translation: &mut Translation) {
-    let classes = Classes::of(objects, options);
-    classes.tell(objects, options, translation);
-    let mut gateways = Gateways::of(objects, options, &classes, translation);
+    let class = OurClass::of(objects, options);
+    class.tell(options, translation);
+    let mut gateways = Gateways::of(objects, options, &class, translation);
     if options.inference_extension {
         let naming = http_routes::translate(objects, &mut gateways, translation);
         pools::tell(objects, &naming, translation);

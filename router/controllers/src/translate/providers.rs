@@ -12,6 +12,9 @@ use crate::status::{StatusKind, Verdict};
 /// kthena's reason for a provider that cannot be used as it is written.
 const CONFIGURATION_INVALID: &str = "ConfigurationInvalid";
 
+/// The reasons that are given for a provider that is not ready.
+pub(crate) const READY_REASONS: [&str; 2] = [reasons::NOT_SUPPORTED, CONFIGURATION_INVALID];
+
 /// No provider is in use yet; each is told so, and what is wrong with it besides.
 pub(super) fn translate(objects: &Objects, translation: &mut Translation) {
     for (name, read) in &objects.providers {

@@ -49,9 +49,15 @@ impl WatchedKind {
     pub fn wanted(options: &Options) -> Vec<Self> {
         let mut kinds = vec![Self::ModelRoutes, Self::ModelServers, Self::Providers, Self::Pods];
         if options.gateway_api {
-            kinds.extend([Self::GatewayClasses, Self::Gateways, Self::ReferenceGrants]);
+            kinds.extend([Self::GatewayClasses, Self::Gateways]);
             if options.inference_extension {
-                kinds.extend([Self::HttpRoutes, Self::InferencePools, Self::Namespaces]);
+                // Grants are about the pools that HTTPRoutes name.
+                kinds.extend([
+                    Self::HttpRoutes,
+                    Self::ReferenceGrants,
+                    Self::InferencePools,
+                    Self::Namespaces,
+                ]);
             }
         }
         kinds
@@ -261,5 +267,23 @@ pub(super) fn count(objects: &Objects, kind: WatchedKind) -> (usize, usize) {
         WatchedKind::ReferenceGrants => of::<ReferenceGrant>(objects),
         WatchedKind::InferencePools => of::<InferencePool>(objects),
         WatchedKind::Namespaces => (objects.namespaces.len(), 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_only_httproutes_need_is_watched_with_them() {
+        let wanted = |gateway_api, inference_extension| {
+            let options = Options { gateway_api, inference_extension, ..Options::default() };
+            WatchedKind::wanted(&options)
+        };
+        assert_eq!(wanted(false, true).len(), 4);
+        let gateways = wanted(true, false);
+        assert!(gateways.contains(&WatchedKind::Gateways) && gateways.len() == 6, "{gateways:?}");
+        assert!(wanted(true, true).contains(&WatchedKind::ReferenceGrants));
+        assert!(!gateways.contains(&WatchedKind::ReferenceGrants), "nobody may name a pool");
     }
 }

@@ -69,6 +69,13 @@ pub struct KindStatus {
     pub trouble: Option<String>,
 }
 
+impl KindStatus {
+    /// Whether what is known of the kind is kept up to date.
+    pub fn is_watched(&self) -> bool {
+        self.listed && self.trouble.is_none()
+    }
+}
+
 impl Seen {
     fn is_awaited(&self) -> bool {
         !self.listed && !self.dispensable
@@ -153,6 +160,11 @@ impl Store {
         let seen = inner.kinds.entry(kind).or_default();
         seen.restarts += 1;
         seen.trouble = Some(trouble);
+    }
+
+    /// The watch of a kind works, although nothing was heard of it.
+    pub(crate) fn works(&self, kind: WatchedKind) {
+        self.inner.lock().kinds.entry(kind).or_default().trouble = None;
     }
 
     /// A kind is not to be had. It counts as if there were no object of it, until it is listed.

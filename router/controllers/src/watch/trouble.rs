@@ -35,6 +35,16 @@ impl Trouble {
         }
     }
 
+    /// Whether only a new list helps. A watcher goes on from where the last watch ended until it may; an API server that
+    /// says no to that, because it forgot or for any reason of its own, says it for good. One that is too busy does not,
+    /// and is spared the list.
+    pub(crate) fn needs_a_list(error: &watcher::Error) -> bool {
+        matches!(
+            error,
+            watcher::Error::WatchStartFailed(kube::Error::Api(status)) if !matches!(status.code, 429 | 503)
+        )
+    }
+
     fn of_call(error: &kube::Error, verb: &'static str) -> Self {
         match error {
             kube::Error::Api(status) => Self::of_answer(status, verb),
@@ -81,9 +91,7 @@ impl Trouble {
                 format!("the API server does not know {name}: install its CustomResourceDefinition")
             }
             Self::Forbidden { verb, message } => {
-                format!(
-                    "the service account may not {verb} {name}: give it a role for it ({message})"
-                )
+                format!("the service account may not {verb} {name}: give it a role for it ({message})")
             }
             Self::Expired => {
                 format!("{name} is listed anew: the API server no longer has what changed since")
@@ -137,6 +145,26 @@ mod tests {
             assert_eq!(trouble.sort(), sort);
             let about = trouble.about(WatchedKind::ModelRoutes);
             assert!(about.contains(part), "{about}");
+        }
+    }
+
+    #[test]
+    fn a_watch_that_may_not_begin_needs_a_list() {
+        let start = |code| {
+            let status = Status::failure("no", "No").with_code(code);
+            watcher::Error::WatchStartFailed(kube::Error::Api(status.boxed()))
+        };
+        for (error, needs) in [
+            (start(410), true),
+            (start(403), true),
+            (start(404), true),
+            (start(500), true),
+            (start(429), false),
+            (start(503), false),
+            (failed_list(410), false),
+            (watcher::Error::WatchStartFailed(kube::Error::TlsRequired), false),
+        ] {
+            assert_eq!(Trouble::needs_a_list(&error), needs, "{error}");
         }
     }
 

@@ -7,6 +7,8 @@ use kube::{Api, Client, Error};
 use kvasir_state::plan::ObjectName;
 use serde_json::Value;
 
+use crate::watch::causes;
+
 /// How we call ourselves to the API server, for its `managedFields`.
 const MANAGER: &str = "kvasir";
 
@@ -106,7 +108,7 @@ fn told(error: &Error, verb: &str, object: &str) -> String {
             format!("may not {verb} {object}: the router's role lacks the verb {verb}")
         }
         Error::Api(status) => format!("cannot {verb} {object}: {}", status.message),
-        other => format!("cannot {verb} {object}: {other}"),
+        other => format!("cannot {verb} {object}: {}", causes(other)),
     }
 }
 

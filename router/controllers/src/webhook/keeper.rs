@@ -32,6 +32,10 @@ const LOOK: Duration = Duration::from_secs(30);
 /// Largest file, bytes. A chain of certificates has some thousand.
 const MOST_FILE_BYTES: u64 = 1 << 20;
 
+/// Between a change of whom the API servers trust and the first certificate that needs it: each of them hears of it by a
+/// watch of its own.
+const HEARD: Duration = Duration::from_secs(1);
+
 /// How often a Secret that other replicas write at the same time is read again in one look.
 const ATTEMPTS: usize = 3;
 
@@ -103,7 +107,10 @@ impl Keeper {
         };
         let Some((material, source)) = found else { return };
         // Trusted first, served then: a certificate of another authority would be refused in between.
-        self.have_trusted(&material, source).await;
+        let is_news = self.have_trusted(&material, source).await;
+        if is_news && self.served.is_ready() {
+            sleep(HEARD).await;
+        }
         let until = material.validity.until;
         if self.served.exchange(material) {
             let left = until.duration_since(now).unwrap_or_default().as_secs() / (24 * 60 * 60);
@@ -189,37 +196,41 @@ impl Keeper {
         format!("{}: {problem}", self.options.cert_file.display())
     }
 
-    async fn have_trusted(&self, material: &Material, source: Source) {
-        let Some(cluster) = &self.cluster else { return };
+    /// Gives whether somebody is trusted now who was not before.
+    async fn have_trusted(&self, material: &Material, source: Source) -> bool {
+        let Some(cluster) = &self.cluster else { return false };
         if !self.options.manage_certificate || source == Source::Files || material.authorities.is_empty() {
             self.board.change(|status| status.trusted = Trusted::ByOthers);
-            return;
+            return false;
         }
-        let (trusted, problem) = match trust(cluster, &material.authorities).await {
-            Ok(Trusted::Absent) => {
+        let answer = trust(cluster, &material.authorities).await;
+        let is_news = matches!(answer, Ok((_, true)));
+        let (trusted, problem) = match answer {
+            Ok((Trusted::Absent, _)) => {
                 let problem = format!(
                     "ValidatingWebhookConfiguration {} does not exist: nothing is reviewed",
                     self.options.configuration_name
                 );
                 (Trusted::Absent, Some(problem))
             }
-            Ok(trusted) => (trusted, None),
+            Ok((trusted, _)) => (trusted, None),
             Err(problem) => (Trusted::Unknown, Some(problem)),
         };
         self.board.report(Topic::Configuration, problem);
         self.board.change(|status| status.trusted = trusted);
+        is_news
     }
 }
 
-/// Has every hook of the webhook configuration trust these authorities.
-async fn trust(cluster: &Cluster, authorities: &[u8]) -> Result<Trusted, String> {
-    let Some(configuration) = cluster.configuration().await? else { return Ok(Trusted::Absent) };
+/// Has every hook of the webhook configuration trust these authorities. Gives whether that changed it.
+async fn trust(cluster: &Cluster, authorities: &[u8]) -> Result<(Trusted, bool), String> {
+    let Some(configuration) = cluster.configuration().await? else { return Ok((Trusted::Absent, false)) };
     match needed(&configuration, authorities) {
-        Needed::Injected => Ok(Trusted::ByOthers),
-        Needed::Nothing => Ok(Trusted::Yes),
+        Needed::Injected => Ok((Trusted::ByOthers, false)),
+        Needed::Nothing => Ok((Trusted::Yes, false)),
         Needed::Patch(patch) => {
             let was_there = cluster.patch_configuration(&patch).await?;
-            Ok(if was_there { Trusted::Yes } else { Trusted::Absent })
+            Ok((if was_there { Trusted::Yes } else { Trusted::Absent }, was_there))
         }
     }
 }

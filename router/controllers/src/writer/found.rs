@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use kube::Resource;
 use kube::core::object::HasStatus;
 use kvasir_api::gateway::{Gateway, GatewayClass, HttpRoute};
 use kvasir_api::{ExternalModelProvider, InferencePool, ModelRoute, ModelServer};
@@ -10,6 +11,7 @@ use kvasir_state::plan::ObjectName;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::outbox::StatusKey;
 use super::wording::{says, wording};
 use crate::objects::Objects;
 use crate::status::{Status, StatusKind};
@@ -48,6 +50,22 @@ pub(crate) fn wanted(
     }
     let done = found.says.as_ref().is_some_and(|found| says(found, &wording(found, status, controller, now)));
     (!done).then(|| Wanted { status: Arc::clone(status), uid: found.uid, seen: found.says.is_some() })
+}
+
+/// The version of an object, which changes with everything about it.
+pub(super) fn version<'a>(objects: &'a Objects, (kind, name): &StatusKey) -> Option<&'a String> {
+    fn of<'a, K: Placed>(objects: &'a Objects, name: &ObjectName) -> Option<&'a String> {
+        K::place(objects).get(name)?.meta().resource_version.as_ref()
+    }
+    match kind {
+        StatusKind::ModelRoute => of::<ModelRoute>(objects, name),
+        StatusKind::ModelServer => of::<ModelServer>(objects, name),
+        StatusKind::ExternalModelProvider => of::<ExternalModelProvider>(objects, name),
+        StatusKind::GatewayClass => of::<GatewayClass>(objects, name),
+        StatusKind::Gateway => of::<Gateway>(objects, name),
+        StatusKind::HttpRoute => of::<HttpRoute>(objects, name),
+        StatusKind::InferencePool => of::<InferencePool>(objects, name),
+    }
 }
 
 fn find(objects: &Objects, kind: StatusKind, name: &ObjectName) -> Option<Found> {

@@ -18,7 +18,8 @@ pub(crate) type StatusKey = (StatusKind, ObjectName);
 const WRITE_EVERY: Duration = Duration::from_secs(1);
 /// The longest wait before something is said again that somebody else keeps taking back.
 const LONGEST_QUARREL: Duration = Duration::from_secs(300);
-/// How long a write that was refused is not tried again while nothing about it changes.
+/// How long a write that was refused, or not kept whole, is not tried again while nothing about it changes. Whoever
+/// installs a definition with a status or a missing role changes none of the objects.
 const REFUSED_FOR: Duration = Duration::from_secs(300);
 /// How often a write is tried while the API server has problems; the next comparison of everything tries again.
 const MOST_TRIES: u32 = 5;
@@ -99,6 +100,14 @@ impl Outbox {
         }
         drop(inner);
         self.filled.notify_one();
+    }
+
+    /// What waits for these objects is not to be written: they say what they should, or something else is coming.
+    pub(crate) fn settle(&self, keys: &[StatusKey]) {
+        let mut inner = self.inner.lock();
+        for key in keys {
+            inner.waiting.remove(key);
+        }
     }
 
     /// Forgets everything about objects that are not among `live`.
@@ -224,18 +233,19 @@ impl Memory {
         if !self.is_of(wanted) {
             return Some(soon);
         }
+        let recent = now < self.when + REFUSED_FOR;
         match self.fate {
-            Fate::Dropped => None,
-            Fate::Refused if same && now < self.when + REFUSED_FOR => None,
+            // Nothing of another one would be kept either.
+            Fate::Dropped if recent => None,
+            // Nothing more of it will be kept the next time.
+            Fate::Refused | Fate::Partly if same && recent => None,
             // Nobody can see whether it is still said; it is taken to be.
             Fate::Kept if same && !wanted.seen => None,
-            // Nothing more of it will be kept the next time.
-            Fate::Partly if same => None,
             Fate::Kept if same => {
                 let quarrel = WRITE_EVERY.saturating_mul(1 << self.repeats.min(16));
                 Some(self.when + quarrel.min(LONGEST_QUARREL))
             }
-            Fate::Kept | Fate::Partly | Fate::Refused => Some(soon),
+            Fate::Kept | Fate::Partly | Fate::Dropped | Fate::Refused => Some(soon),
         }
     }
 }

@@ -176,32 +176,60 @@ async fn only_the_leader_writes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_status_that_is_dropped_is_not_written_again_before_the_next_generation() {
+async fn a_status_that_is_dropped_is_tried_now_and_then_and_with_the_next_generation() {
     let bench = bench(&["a"]);
     *bench.api.mood.lock() = Mood::Drops;
-    for round in 0..20 {
+    for round in 0..29 {
         bench.outbox.put([wants("a", &format!("words {round}"))]);
-        seconds(100).await;
+        seconds(10).await;
     }
     assert_eq!((bench.api.patches(), bench.failed()), (1, 1));
     bench.api.edit("a", |object| object["metadata"]["generation"] = 2.into());
     bench.outbox.put([wants_at("a", "words", 2)]);
     seconds(10).await;
     assert_eq!(bench.api.patches(), 2);
+    // Somebody installs a definition that has a status.
+    *bench.api.mood.lock() = Mood::Keeps;
+    seconds(200).await;
+    bench.outbox.put([wants_at("a", "words", 2)]);
+    seconds(10).await;
+    assert_eq!(bench.api.patches(), 2, "it is early yet");
+    seconds(100).await;
+    bench.outbox.put([wants_at("a", "words", 2)]);
+    seconds(10).await;
+    assert_eq!(bench.api.says("a")["conditions"][0]["message"], "words");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_status_that_is_kept_in_part_is_not_repeated() {
+async fn a_status_that_is_kept_in_part_is_repeated_now_and_then() {
     let bench = bench(&["a"]);
     *bench.api.mood.lock() = Mood::KeepsConditions;
-    for _ in 0..20 {
+    for _ in 0..29 {
         bench.outbox.put([wants("a", "words")]);
-        seconds(100).await;
+        seconds(10).await;
     }
     assert_eq!(bench.api.patches(), 1);
     bench.outbox.put([wants("a", "other words")]);
     seconds(10).await;
     assert_eq!(bench.api.patches(), 2);
+    *bench.api.mood.lock() = Mood::Keeps;
+    seconds(300).await;
+    bench.outbox.put([wants("a", "other words")]);
+    seconds(10).await;
+    assert_eq!(bench.api.says("a")["observedGeneration"], 1, "all of it is kept now");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_settled_is_not_written() {
+    let bench = bench(&["a", "b"]);
+    bench.outbox.put([wants("a", "first")]);
+    seconds(2).await;
+    // It changes to and fro before the next write is due; the first words stand.
+    bench.outbox.put([wants("a", "second"), wants("b", "words")]);
+    bench.outbox.settle(&[key("a")]);
+    seconds(100).await;
+    assert_eq!(bench.api.says("a")["conditions"][0]["message"], "first");
+    assert_eq!((bench.api.patches(), bench.outbox.len()), (2, 0));
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,23 +1,27 @@
 //! What a status should say against what it says: plain JSON in, plain JSON out.
 
 use jiff::Timestamp;
-use kvasir_api::conditions::Time;
+use kvasir_api::conditions::{Time, types, values};
 use kvasir_api::gateway::GATEWAY_GROUP;
 use serde_json::{Map, Value, json};
 
-use crate::status::{ListenerSaid, ParentSaid, Said, Status, Verdict};
+use crate::status::{ListenerSaid, ParentSaid, Said, Status, StatusKind, Verdict};
+use crate::translate::providers;
 
 /// The longest message that the API server takes, bytes here, characters there.
 const LONGEST_MESSAGE: usize = 32_768;
 
 /// The fields of `status` to write so that the object says what it should. `found` is what it says. What others said in
-/// lists that are shared stays: parents of other controllers, and conditions of Gateways and their classes that we do
-/// not speak of.
+/// lists that are shared stays: parents of other controllers, and conditions of Gateways, their classes and providers that
+/// we do not speak of.
 pub(super) fn wording(found: &Value, status: &Status, controller: &str, now: Timestamp) -> Value {
     let words = Words { generation: status.generation, now: json!(Time::from(now)) };
     match &status.said {
         Said::Conditions(verdicts) => {
-            let conditions = words.conditions(&found["conditions"], verdicts, false);
+            let shared = status.kind == StatusKind::ExternalModelProvider;
+            let verdicts: Vec<Verdict> =
+                verdicts.iter().filter(|ours| !shared || !is_anothers(found, ours)).cloned().collect();
+            let conditions = words.conditions(&found["conditions"], &verdicts, shared);
             match status.generation {
                 Some(generation) => json!({"conditions": conditions, "observedGeneration": generation}),
                 None => json!({"conditions": conditions}),
@@ -34,6 +38,17 @@ pub(super) fn wording(found: &Value, status: &Status, controller: &str, now: Tim
         }),
         Said::Parents(parents) => json!({"parents": words.parents(found, parents, controller)}),
     }
+}
+
+/// Whether kthena's router, at work beside this one, says how ready a provider is: it serves what this one does not, and
+/// two that correct each other help nobody. It says True, or gives reasons that this one has not.
+fn is_anothers(found: &Value, ours: &Verdict) -> bool {
+    let said = items(&found["conditions"]).find(|condition| condition["type"] == ours.kind);
+    ours.kind == types::READY
+        && said.is_some_and(|said| {
+            let reason = said["reason"].as_str().unwrap_or_default();
+            said["status"] == values::TRUE || !providers::READY_REASONS.contains(&reason)
+        })
 }
 
 /// Whether `found` says everything that `wanted` says. Times, the order of lists and what the API server fills in do not

@@ -172,6 +172,7 @@ fn every_flag_of_the_cluster_has_its_meaning() {
             "--watch-namespace=team-a",
             "--enable-gateway-api",
             "--gateway-class=other",
+            "--lease-name=release-b",
             "--gateway-address=203.0.113.7",
             "--gateway-address=fd00::7",
             "--gateway-address=llm.example.com",
@@ -206,6 +207,7 @@ fn every_flag_of_the_cluster_has_its_meaning() {
         watch_namespace: set("team-a"),
         gateway_api: true,
         gateway_class: "other".to_owned(),
+        lease_name: "release-b".to_owned(),
         gateway_addresses: ["203.0.113.7", "fd00::7", "llm.example.com"].map(str::to_owned).to_vec(),
         webhook: Some(webhook),
         config_map: Some(config_map),
@@ -260,6 +262,7 @@ fn what_needs_a_cluster_is_refused_without_one_and_what_tunes_it_warns() {
         "--watch-namespace=a",
         "--gateway-class=a",
         "--gateway-address=a",
+        "--lease-name=a",
         "--kube-api-qps=1",
         "--kube-api-burst=1",
     ];
@@ -291,6 +294,7 @@ fn every_bad_flag_of_the_cluster_is_named_at_once() {
             "--enable-gateway-api-inference-extension",
             "--watch-namespace=Team",
             "--gateway-class=a_b",
+            "--lease-name=A",
             "--gateway-address=a b",
             "--config-map=a:b:c",
             "--routing=random",
@@ -313,6 +317,7 @@ fn every_bad_flag_of_the_cluster_is_named_at_once() {
         "--enable-gateway-api-inference-extension: needs --enable-gateway-api; add",
         "--watch-namespace: \"Team\" is no namespace",
         "--gateway-class: \"a_b\" is no name",
+        "--lease-name: \"A\" is no name",
         "--gateway-address: \"a b\" is no address",
         "--config-map: \"a/b\" is no namespace",
         "--routing: cannot be combined with --config-map",
@@ -327,7 +332,7 @@ fn every_bad_flag_of_the_cluster_is_named_at_once() {
     ] {
         assert!(problems.contains(part), "{part:?} is missing in\n{problems}");
     }
-    assert_eq!(problems.lines().count(), 14, "{problems}");
+    assert_eq!(problems.lines().count(), 15, "{problems}");
     let clash = read(&["--webhook-port=9090"], &in_pod()).err().unwrap_or_default();
     assert!(clash.starts_with("--webhook-port: uses the same address as --metrics-listen"), "{clash}");
     let negative = ["--kube-api-qps=-1", "--kube-api-burst=-1"];
@@ -378,6 +383,7 @@ fn a_variable_set_to_nothing_says_nothing_about_the_cluster() {
             watch_namespace: empty(),
             config_map: empty(),
             gateway_class: empty(),
+            lease_name: empty(),
             gateway_address: vec![String::new()],
             webhook_configuration_name: empty(),
             webhook_manage_certificate: empty(),

@@ -154,3 +154,32 @@ async fn statuses_are_compared_by_the_leader_and_all_of_them_when_it_begins_to_l
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(bench.outbox.len(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_is_settled_meanwhile_is_not_written() {
+    let bench = bench();
+    bench.leadership.set(&bench.lead, true);
+    bench.list([route("a", 1, json!(null))]);
+    bench.settle().await;
+    assert_eq!(bench.outbox.len(), 1);
+    // The object says it by now, as another replica wrote it.
+    let objects = bench.store.objects();
+    let key = crate::StatusKind::ModelRoute;
+    let status =
+        translate(&objects, &Options::default()).statuses.into_iter().find(|status| status.kind == key);
+    let said = crate::writer::said(&status.expect("one"), &Options::default().controller_name);
+    bench.store.apply(route("a", 1, said));
+    bench.settle().await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!((bench.outbox.len(), bench.came().len()), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_refused_is_named_though_another_replica_writes() {
+    let bench = bench();
+    bench.list([route("a", 1, json!(null))]);
+    bench.settle().await;
+    assert_eq!(bench.outbox.len(), 0);
+    let outcome = apply(&bench.store.objects(), &Options::default(), bench.plans.as_ref());
+    assert_eq!(refusals::tell(&Refusals::new(), &outcome.refused), 1, "its target is absent");
+}

@@ -1,8 +1,8 @@
-//! Which classes of Gateways are ours, and what their status says.
+//! Which class of Gateways is ours, and what its status says.
 
-use std::collections::BTreeMap;
-
+use kvasir_api::Read;
 use kvasir_api::conditions::types;
+use kvasir_api::gateway::GatewayClass;
 use kvasir_state::plan::ObjectName;
 
 use super::reasons::{self, Refusal};
@@ -13,9 +13,9 @@ use crate::translate::{Options, Translation};
 /// What Gateways can do whatever is switched on, by its name in Gateway API's conformance suite.
 const OF_GATEWAYS: &[&str] = &["Gateway", "GatewayHTTPListenerIsolation", "GatewayPort8080"];
 
-/// What is added where HTTPRoutes and InferencePools count. The last name is the inference extension's.
+/// What is added where HTTPRoutes and InferencePools count. The last name is the inference extension's. `HTTPRoute` and
+/// `ReferenceGrant` are not among them: both are about Services as backends, and ask for 500 where a backend is not there.
 const OF_ROUTES: &[&str] = &[
-    "HTTPRoute",
     "HTTPRoute303RedirectStatusCode",
     "HTTPRoute307RedirectStatusCode",
     "HTTPRoute308RedirectStatusCode",
@@ -32,74 +32,65 @@ const OF_ROUTES: &[&str] = &[
     "HTTPRouteRequestTimeout",
     "HTTPRouteResponseHeaderModification",
     "HTTPRouteSchemeRedirect",
-    "ReferenceGrant",
     "SupportInferencePool",
 ];
 
-/// The classes that are ours.
+/// The class that is ours: the one that the options name, whatever else carries our controller's name. Two routers of
+/// one cluster share that name and differ by their class; each leaves the other's alone.
 #[derive(Debug)]
-pub(super) struct Classes<'a> {
-    /// Those that exist: what stands against each, if anything does.
-    ours: BTreeMap<&'a ObjectName, Option<Refusal>>,
-    /// The name of the class that is ours before it exists.
-    unborn: Option<&'a str>,
+pub(in crate::translate) struct OurClass<'a> {
+    name: &'a str,
+    /// Its object. kthena never looks for it, so it needs not exist.
+    object: Option<(&'a ObjectName, &'a Read<GatewayClass>)>,
+    /// What stands against it; `None`: another controller has it.
+    standing: Option<Result<(), Refusal>>,
 }
 
-impl<'a> Classes<'a> {
-    /// Every class that names our controller is ours. The class that the options name needs not exist (kthena never
-    /// looks for it), unless another controller has it.
-    pub(super) fn of(objects: &'a Objects, options: &'a Options) -> Self {
-        let mut ours = BTreeMap::new();
-        for (name, read) in &objects.gateway_classes {
-            match &read.0 {
-                Ok(class) if class.spec.controller_name == options.controller_name => {
-                    let parameters = class.spec.parameters_ref.as_ref();
-                    ours.insert(name, parameters.map(|_| no_parameters()));
-                }
-                Ok(_) => {}
-                // Nobody can tell whose an unreadable class is, but for its name.
-                Err(unreadable) if *name.name == options.gateway_class => {
-                    ours.insert(name, Some(Refusal::new(reasons::INVALID, unreadable.error.to_string())));
-                }
-                Err(_) => {}
-            }
-        }
-        let exists = objects.gateway_classes.keys().any(|name| *name.name == options.gateway_class);
-        Self { ours, unborn: (!exists).then_some(&options.gateway_class) }
+impl<'a> OurClass<'a> {
+    pub(in crate::translate) fn of(objects: &'a Objects, options: &'a Options) -> Self {
+        let object = objects.gateway_classes.iter().find(|(name, _)| *name.name == options.gateway_class);
+        let object = object.map(|(name, read)| (name, read.as_ref()));
+        let standing = match object.map(|(_, read)| &read.0) {
+            None => Some(Ok(())),
+            Some(Ok(class)) => (class.spec.controller_name == options.controller_name)
+                .then(|| class.spec.parameters_ref.as_ref().map_or(Ok(()), |_| Err(no_parameters()))),
+            // Whose it is cannot be told, but for its name.
+            Some(Err(unreadable)) => Some(Err(Refusal::new(reasons::INVALID, unreadable.error.to_string()))),
+        };
+        Self { name: &options.gateway_class, object, standing }
+    }
+
+    /// Whether Gateways of this class are served.
+    pub(in crate::translate) fn serves(&self, class: &str) -> bool {
+        self.name == class && matches!(self.standing, Some(Ok(())))
     }
 
     /// Whether the class of this name is ours, and what stands against its Gateways.
     pub(super) fn standing(&self, class: &str) -> Option<Result<(), Refusal>> {
-        if self.unborn == Some(class) {
-            return Some(Ok(()));
-        }
-        let refusal =
-            self.ours.iter().find_map(|(name, refusal)| (*name.name == *class).then_some(refusal))?;
-        Some(refusal.as_ref().map_or(Ok(()), |refusal| {
+        let standing = self.standing.as_ref().filter(|_| self.name == class)?;
+        Some(standing.as_ref().copied().map_err(|refusal| {
             let message = format!("the GatewayClass {class} is not accepted: {}", refusal.message);
-            Err(Refusal::new(reasons::INVALID, message))
+            Refusal::new(reasons::INVALID, message)
         }))
     }
 
-    /// What each of them says, and which classes were passed over.
-    pub(super) fn tell(&self, objects: &Objects, options: &Options, translation: &mut Translation) {
-        for (name, read) in &objects.gateway_classes {
-            if let Err(unreadable) = &read.0 {
-                let sentence = format!("the GatewayClass cannot be read: {unreadable}");
-                translation.skipped.push((name.clone(), sentence));
-            }
-            let Some(refusal) = self.ours.get(name) else { continue };
-            let verdict = match refusal {
-                None => Verdict::holds(types::ACCEPTED, reasons::ACCEPTED, "its Gateways are served"),
-                Some(refusal) => Verdict::fails(types::ACCEPTED, refusal.reason, refusal.message.clone()),
-            };
-            translation.statuses.push(Status {
-                kind: StatusKind::GatewayClass,
-                name: name.clone(),
-                generation: generation(read.as_ref()),
-                said: Said::GatewayClass { conditions: vec![verdict], features: features(options) },
-            });
+    /// What it says.
+    pub(super) fn tell(&self, options: &Options, translation: &mut Translation) {
+        let (Some((name, read)), Some(standing)) = (self.object, &self.standing) else { return };
+        if let Err(unreadable) = &read.0 {
+            let sentence = format!("the GatewayClass cannot be read: {unreadable}");
+            translation.skipped.push((name.clone(), sentence));
         }
+        let verdict = match standing {
+            Ok(()) => Verdict::holds(types::ACCEPTED, reasons::ACCEPTED, "its Gateways are served"),
+            Err(refusal) => Verdict::fails(types::ACCEPTED, refusal.reason, refusal.message.clone()),
+        };
+        translation.statuses.push(Status {
+            kind: StatusKind::GatewayClass,
+            name: name.clone(),
+            generation: generation(read),
+            said: Said::GatewayClass { conditions: vec![verdict], features: features(options) },
+        });
     }
 }
 

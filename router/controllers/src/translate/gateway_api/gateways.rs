@@ -8,7 +8,7 @@ use kvasir_api::conditions::types;
 use kvasir_api::gateway::{Gateway, GatewayAddress};
 use kvasir_state::plan::{ObjectName, PlanGateway};
 
-use super::classes::{Classes, generation};
+use super::classes::{OurClass, generation};
 use super::listeners::{self, Claims, OurListener};
 use super::reasons::{self, Refusal};
 use crate::objects::Objects;
@@ -20,7 +20,7 @@ use crate::translate::{Options, Translation};
 const IP_ADDRESS: &str = "IPAddress";
 const HOSTNAME: &str = "Hostname";
 
-/// The Gateways of our classes, the older before the younger.
+/// The Gateways of our class, the older before the younger.
 #[derive(Debug)]
 pub(super) struct Gateways<'a> {
     all: Vec<OurGateway<'a>>,
@@ -46,7 +46,7 @@ impl<'a> Gateways<'a> {
     pub(super) fn of(
         objects: &'a Objects,
         options: &Options,
-        classes: &Classes<'_>,
+        class: &OurClass<'_>,
         translation: &mut Translation,
     ) -> Self {
         let mut gateways = Self { all: Vec::new(), by_name: BTreeMap::new() };
@@ -60,8 +60,8 @@ impl<'a> Gateways<'a> {
                     continue;
                 }
             };
-            let Some(class) = classes.standing(&gateway.spec.gateway_class_name) else { continue };
-            let mut ours = OurGateway::new(name, gateway, class.err(), options);
+            let Some(standing) = class.standing(&gateway.spec.gateway_class_name) else { continue };
+            let mut ours = OurGateway::new(name, gateway, standing.err(), options);
             for listener in ours.listeners.iter_mut().filter(|listener| listener.is_served()) {
                 claims.enter(name, listener);
             }

@@ -138,7 +138,7 @@ fn conditions(attached: &Result<Vec<Attached<'_>>, Refusal>, rules: &Rules) -> V
             numbers.join(", "),
             told()
         );
-        conditions.push(Verdict::holds(reasons::PARTIALLY_INVALID, problem.reason, message));
+        conditions.push(Verdict::holds(types::PARTIALLY_INVALID, problem.reason, message));
     }
     conditions
 }

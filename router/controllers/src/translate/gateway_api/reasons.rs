@@ -1,8 +1,5 @@
 //! The reasons that Gateway API and its inference extension have for a condition.
 
-/// The condition type of a route of which some rules are used and others are not.
-pub(super) const PARTIALLY_INVALID: &str = "PartiallyInvalid";
-
 /// Any object: it is in use.
 pub(super) const ACCEPTED: &str = "Accepted";
 /// Any object: everything it names is there.

@@ -69,6 +69,7 @@ pub(super) fn translate(rules: &[HttpRouteRule], namespace: &Arc<str>, objects: 
         let matches = matches::translate(&at, &rule.matches, &mut problems);
         let filters = filters::of_rule(&at, rule, &matches, &mut problems);
         let (timeout, attempt_timeout) = timeouts(&at, rule.timeouts.as_ref(), &mut problems);
+        experiments(&at, rule, &mut problems);
         let backends: Vec<_> = rule
             .backend_refs
             .iter()
@@ -90,6 +91,24 @@ pub(super) fn translate(rules: &[HttpRouteRule], namespace: &Arc<str>, objects: 
         translated.planned.push(PlanHttpRule::default());
     }
     translated
+}
+
+/// Fields of the experimental channel that ask for what is not done.
+fn experiments(at: &str, rule: &HttpRouteRule, problems: &mut Vec<Problem>) {
+    if rule.retry.is_some() {
+        let message = format!(
+            "{at}.retry: the router tries again by rules of its own, and a retry of an HTTPRoute is not available; \
+             remove it"
+        );
+        problems.push(Problem::unsupported("a retry of this HTTPRoute", message));
+    }
+    if rule.session_persistence.is_some() {
+        let message = format!(
+            "{at}.sessionPersistence: requests go to the endpoint that is best for each, and session persistence is \
+             not available; remove it"
+        );
+        problems.push(Problem::unsupported("session persistence of this HTTPRoute", message));
+    }
 }
 
 /// The limits of a request and of an attempt; zero is no limit.

@@ -9,6 +9,7 @@ use kvasir_state::plan::{ObjectName, PlanParent};
 
 use crate::objects::Objects;
 use crate::translate::Options;
+use crate::translate::gateway_api::OurClass;
 use crate::translate::verdicts::{Problem, list, reasons};
 
 /// The protocol of the listeners that are served.
@@ -17,7 +18,7 @@ const HTTP: &str = "HTTP";
 /// The Gateways that could be named.
 #[derive(Debug)]
 pub(super) struct Gateways<'a> {
-    /// Those of our class; `None` where requests come in by the one door.
+    /// Those of our class, if it is served; `None` where requests come in by the one door.
     ours: Option<BTreeMap<&'a ObjectName, &'a GatewaySpec>>,
     objects: &'a Objects,
     class: &'a str,
@@ -36,7 +37,8 @@ pub(super) struct Attachment {
 
 impl<'a> Gateways<'a> {
     pub(super) fn of(objects: &'a Objects, options: &'a Options) -> Self {
-        let is_ours = |spec: &GatewaySpec| spec.gateway_class_name == options.gateway_class;
+        let class = OurClass::of(objects, options);
+        let is_ours = |spec: &GatewaySpec| class.serves(&spec.gateway_class_name);
         let readable = objects.gateways.iter().filter_map(|(name, read)| Some((name, read.0.as_ref().ok()?)));
         let ours = || readable.map(|(name, gateway)| (name, &gateway.spec)).filter(|(_, spec)| is_ours(spec));
         Self { ours: options.gateway_api.then(|| ours().collect()), objects, class: &options.gateway_class }
@@ -74,7 +76,7 @@ impl<'a> Gateways<'a> {
                 let mut wrong = Vec::new();
                 for (place, reference) in references.iter().enumerate() {
                     match self.resolve(ours, route, reference) {
-                        Ok(parents) => planned.extend(parents),
+                        Ok(parent) => planned.push(parent),
                         Err(why) => wrong.push(format!("spec.parentRefs[{place}] {why}")),
                     }
                 }
@@ -89,44 +91,39 @@ impl<'a> Gateways<'a> {
         }
     }
 
-    /// The listeners that one reference means, or why there are none. A port is told by the names of the listeners that
-    /// have it.
+    /// What one reference means, or why that is no listener.
     fn resolve(
         &self,
         ours: &BTreeMap<&'a ObjectName, &'a GatewaySpec>,
         route: &ObjectName,
         reference: &ParentReference,
-    ) -> Result<Vec<PlanParent>, String> {
+    ) -> Result<PlanParent, String> {
         if !reference.names_a_gateway() {
             return Err("is no Gateway".to_owned());
         }
         let gateway = gateway_of(route, reference);
         let Some(spec) = ours.get(&gateway) else {
-            let known = self.objects.gateways.contains_key(&gateway);
-            let what =
-                if known { format!("is none of class {}", self.class) } else { "does not exist".to_owned() };
+            let what = match self.objects.gateways.get(&gateway).map(|read| read.0.as_ref()) {
+                None => "does not exist".to_owned(),
+                Some(Ok(other)) if other.spec.gateway_class_name == self.class => {
+                    format!("is of class {}, which is not served: see its GatewayClass", self.class)
+                }
+                Some(_) => format!("is none of class {}", self.class),
+            };
             return Err(format!("({gateway}) {what}"));
         };
-        let meant = |listener: &&Listener| {
+        let meant = |listener: &Listener| {
             listener.protocol == HTTP
                 && reference.section_name.as_ref().is_none_or(|name| *name == listener.name)
                 && reference.port.is_none_or(|port| port == listener.port)
         };
-        let listeners: Vec<&Listener> = spec.listeners.iter().filter(meant).collect();
-        if listeners.is_empty() {
+        if !spec.listeners.iter().any(meant) {
             let name = reference.section_name.as_ref().map(|name| format!(" of name {name:?}"));
             let port = reference.port.map(|port| format!(" on port {port}"));
             let (name, port) = (name.unwrap_or_default(), port.unwrap_or_default());
             return Err(format!("({gateway}) has no listener for HTTP{name}{port}"));
         }
-        if reference.section_name.is_none() && reference.port.is_none() {
-            return Ok(vec![PlanParent { gateway, section: None }]);
-        }
-        let of_listener = |listener: &&Listener| PlanParent {
-            gateway: gateway.clone(),
-            section: Some(listener.name.as_str().into()),
-        };
-        Ok(listeners.iter().map(of_listener).collect())
+        Ok(parent(route, reference))
     }
 }
 
@@ -135,10 +132,16 @@ fn parents<'a>(
     route: &'a ObjectName,
     references: &'a [ParentReference],
 ) -> impl Iterator<Item = PlanParent> + 'a {
-    references.iter().filter(|reference| reference.names_a_gateway()).map(|reference| PlanParent {
+    let named = references.iter().filter(|reference| reference.names_a_gateway());
+    named.map(|reference| parent(route, reference))
+}
+
+fn parent(route: &ObjectName, reference: &ParentReference) -> PlanParent {
+    PlanParent {
         gateway: gateway_of(route, reference),
         section: reference.section_name.as_deref().map(Into::into),
-    })
+        port: reference.port,
+    }
 }
 
 fn gateway_of(route: &ObjectName, reference: &ParentReference) -> ObjectName {

@@ -42,8 +42,8 @@ async fn follow_all<W: Watched>(store: &Store, events: Vec<watcher::Result<Event
     let mut follower = Follower::new(store);
     let mut events = pin!(stream::iter(events));
     while let Some(event) = follower.next(&mut events).await {
-        if let Err(trouble) = event {
-            follower.stumble(&trouble);
+        if let Err(fall) = event {
+            follower.stumble(&fall.trouble);
         }
     }
 }
@@ -243,5 +243,90 @@ async fn nobody_waits_for_grants_that_may_not_be_read() {
     let kind = store.kinds().remove(0);
     assert!(!kind.listed, "nobody has seen any");
     let trouble = kind.trouble.expect("it is said");
-    assert!(trouble.contains("a role for it") && trouble.ends_with("another namespace until then"), "{trouble}");
+    assert!(
+        trouble.contains("a role for it") && trouble.ends_with("another namespace until then"),
+        "{trouble}"
+    );
+}
+
+/// A list, after which no watch can begin.
+fn forgotten() -> Vec<watcher::Result<Event<Server>>> {
+    listed(vec![plain("a")]).into_iter().chain([Err(cannot_begin(410))]).collect()
+}
+
+fn cannot_begin(code: u16) -> watcher::Error {
+    watcher::Error::WatchStartFailed(kube::Error::Api(Status::failure("no", "No").with_code(code).boxed()))
+}
+
+/// Follows, for a while, streams that never end.
+async fn follow_for(
+    store: &Store,
+    span: Duration,
+    events: impl Fn(usize) -> Vec<watcher::Result<Event<Server>>>,
+) -> usize {
+    let started = AtomicUsize::new(0);
+    let start = || {
+        let number = started.fetch_add(1, Ordering::Relaxed);
+        stream::iter(events(number)).chain(stream::pending())
+    };
+    let _ = tokio::time::timeout(span, follow::<Server, _>(store, start)).await;
+    started.load(Ordering::Relaxed)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_may_not_go_on_is_listed_anew() {
+    let store = servers();
+    let span = Duration::from_secs(3);
+    let started = follow_for(&store, span, |number| match number {
+        // A watcher would ask for the same once more, for good: here it hangs instead.
+        0 => forgotten(),
+        _ => listed(vec![plain("b")]),
+    });
+    assert_eq!(started.await, 2);
+    assert_eq!(names(&store), ["b"]);
+    assert_eq!(store.kinds()[0].trouble, None);
+    // A busy API server is not asked for everything: the watch goes on from where it was.
+    let started = follow_for(&store, span, |_| vec![Err(cannot_begin(429)), Ok(Event::Apply(plain("c")))]);
+    assert_eq!(started.await, 1);
+    assert_eq!(names(&store), ["b", "c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_forgets_every_watch_is_not_listed_twice_a_second() {
+    let store = servers();
+    let started = follow_for(&store, Duration::from_secs(300), |_| forgotten());
+    // 0.8, 1.6, 3.2, 6.4 s and then 10 s each, or half of it.
+    let started = started.await;
+    assert!((30..=65).contains(&started), "{started} lists in five minutes");
+    let trouble = store.kinds().remove(0).trouble;
+    assert!(trouble.is_some_and(|trouble| trouble.contains("listed anew")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quiet_kind_recovers_without_an_event() {
+    let store = servers();
+    let blip = |_| {
+        let mut events = listed(vec![plain("a")]);
+        events.extend((0..4).map(|_| Err(cannot_begin(503))));
+        events
+    };
+    follow_for(&store, Duration::from_secs(12), blip).await;
+    assert!(!store.kinds()[0].is_watched(), "it failed a moment ago");
+    follow_for(&store, Duration::from_secs(60), blip).await;
+    let kind = store.kinds().remove(0);
+    assert!(kind.is_watched() && kind.trouble.is_none(), "{kind:?}");
+    assert!(
+        kind.last_event_age.is_some_and(|age| age > Duration::from_secs(50)),
+        "nothing was heard: {kind:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_fails_is_no_quiet_kind() {
+    let store = servers();
+    let events = |_| (0..1000).flat_map(|_| [Ok(Event::Init), Err(answer(500))]).collect();
+    follow_for(&store, Duration::from_secs(300), events).await;
+    let kind = store.kinds().remove(0);
+    assert!(!kind.is_watched() && kind.trouble.is_some(), "{kind:?}");
+    assert!(!servers().kinds()[0].is_watched(), "nothing was heard yet");
 }

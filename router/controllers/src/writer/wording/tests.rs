@@ -3,7 +3,6 @@ use kvasir_api::gateway::{GatewayAddress, RouteGroupKind};
 use kvasir_state::plan::ObjectName;
 
 use super::*;
-use crate::status::StatusKind;
 
 const OURS: &str = "volcano.sh/kthena-router";
 
@@ -162,4 +161,37 @@ fn a_message_is_cut_between_characters() {
     let wanted = status(StatusKind::ModelRoute, Said::Conditions(vec![verdict]));
     let written = wording(&Value::Null, &wanted, OURS, now());
     assert_eq!(written["conditions"][0]["message"].as_str().map(str::len), Some(LONGEST_MESSAGE - 1));
+}
+
+#[test]
+fn what_others_say_of_a_provider_stays() {
+    let ready = || Verdict::fails("Ready", "NotSupported", "not yet");
+    let said = Said::Conditions(vec![ready(), accepted("False")]);
+    let provider = status(StatusKind::ExternalModelProvider, said);
+    let credentials = json!({"type": "CredentialsResolved", "status": "True", "reason": "Resolved"});
+    let theirs = |value: &str, reason: &str| json!({"type": "Ready", "status": value, "reason": reason});
+    let ours = json!({"type": "Ready", "status": "False", "reason": "NotSupported", "message": "not yet",
+        "observedGeneration": 3, "lastTransitionTime": NOW});
+    let ours_before = json!({"type": "Ready", "status": "False", "reason": "NotSupported", "message": "old",
+        "lastTransitionTime": NOW});
+    for (found, stays) in [
+        (theirs("True", "Ready"), true),
+        (theirs("True", "NotSupported"), true),
+        (theirs("False", "CredentialsMissing"), true),
+        (ours_before, false),
+    ] {
+        let found = json!({"conditions": [credentials, found.clone()]});
+        let wanted = wording(&found, &provider, OURS, now());
+        let conditions = wanted["conditions"].as_array().expect("a list");
+        assert!(conditions.contains(&credentials), "{wanted}");
+        assert!(conditions.contains(&written("False", 3, NOW)), "{wanted}");
+        let ready = if stays { &found["conditions"][1] } else { &ours };
+        assert!(conditions.contains(ready) && conditions.len() == 3, "{wanted}");
+        assert!(says(&wanted, &wording(&wanted, &provider, OURS, now())), "no quarrel: {wanted}");
+    }
+    let alone = wording(&Value::Null, &provider, OURS, now());
+    assert!(
+        alone["conditions"].as_array().is_some_and(|all| all.contains(&ours) && all.len() == 2),
+        "{alone}"
+    );
 }

@@ -23,10 +23,17 @@ fn a_gateway_is_ours_by_its_class() {
         (String::new(), "kthena-router", Some(true), None),
         (String::new(), "another", None, None),
         (class("kthena-router", OURS), "kthena-router", Some(true), Some("Accepted=True/Accepted")),
-        (class("another", OURS), "another", Some(true), Some("Accepted=True/Accepted")),
+        // Another router of the cluster has our controller's name and a class of its own.
+        (class("another", OURS), "another", None, None),
+        (class("another", OURS), "kthena-router", Some(true), None),
         (class("another", THEIRS), "another", None, None),
         (class("kthena-router", THEIRS), "kthena-router", None, None),
-        (class("another", &parameters), "another", Some(false), Some("Accepted=False/InvalidParameters")),
+        (
+            class("kthena-router", &parameters),
+            "kthena-router",
+            Some(false),
+            Some("Accepted=False/InvalidParameters"),
+        ),
         (
             class("kthena-router", "controllerName: 5"),
             "kthena-router",
@@ -90,9 +97,32 @@ fn features_are_in_ascending_order_and_those_of_routes_are_switched() {
         }
     };
     let all = features(&options());
-    assert!(
-        all.is_sorted() && all.len() <= 64 && all.contains(&"HTTPRoute") && all.contains(&"ReferenceGrant")
-    );
+    assert!(all.is_sorted() && all.len() <= 64 && all.contains(&"SupportInferencePool"));
+    // Their conformance tests need Services as backends.
+    assert!(!all.contains(&"HTTPRoute") && !all.contains(&"ReferenceGrant"), "{all:?}");
     let few = features(&Options { inference_extension: false, ..options() });
     assert_eq!(few, ["Gateway", "GatewayHTTPListenerIsolation", "GatewayPort8080"]);
+}
+
+#[test]
+fn two_routers_with_a_class_each_share_no_gateway() {
+    let both = format!("{}{}", class("kthena-router", OURS), class("another", OURS));
+    let gateways = gateway("kthena-router") + &gateway("another").replace("name: gw", "name: other");
+    let served = |name: &str| {
+        let options = Options { gateway_class: name.to_owned(), ..options() };
+        let world = world_with(&format!("{both}{gateways}"), &options);
+        let classes: Vec<String> = world
+            .translation
+            .statuses
+            .iter()
+            .filter(|status| status.kind == StatusKind::GatewayClass)
+            .map(|status| status.name.to_string())
+            .collect();
+        (world.listeners(), classes)
+    };
+    assert_eq!(
+        served("kthena-router"),
+        (vec!["default/gw/http *:80".to_owned()], vec!["/kthena-router".to_owned()])
+    );
+    assert_eq!(served("another"), (vec!["default/other/http *:80".to_owned()], vec!["/another".to_owned()]));
 }

@@ -108,6 +108,13 @@ const CASES: &[Case] = &[
         "spec.rules[0].timeouts",
         "a timeout of one attempt beyond that of the request",
     ),
+    ("retry: {attempts: 2}", VALUE, "spec.rules[0].retry", "a retry of this HTTPRoute"),
+    (
+        "sessionPersistence: {sessionName: s}",
+        VALUE,
+        "spec.rules[0].sessionPersistence",
+        "session persistence of this HTTPRoute",
+    ),
     (
         "matches: [{method: BREW}, {path: {value: /}}]",
         VALUE,

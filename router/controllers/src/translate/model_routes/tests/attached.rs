@@ -47,7 +47,11 @@ fn in_gateway_mode(references: &str) -> Translation {
 }
 
 fn parent(gateway: &str, section: Option<&str>) -> PlanParent {
-    PlanParent { gateway: named(gateway), section: section.map(Into::into) }
+    PlanParent { gateway: named(gateway), section: section.map(Into::into), port: None }
+}
+
+fn on_port(parent: PlanParent, port: u16) -> PlanParent {
+    PlanParent { port: Some(port), ..parent }
 }
 
 #[test]
@@ -70,8 +74,8 @@ fn a_reference_means_a_gateway_of_ours_by_group_kind_and_namespace() {
         ("[{name: far, namespace: far}]", vec![parent("far/far", None)]),
         ("[{name: near}, {name: far, namespace: far}]", vec![parent("near", None), parent("far/far", None)]),
         ("[{name: near, sectionName: other}]", vec![parent("near", Some("other"))]),
-        ("[{name: near, port: 8080}]", vec![parent("near", Some("http")), parent("near", Some("http-too"))]),
-        ("[{name: near, port: 8080, sectionName: http}]", vec![parent("near", Some("http"))]),
+        ("[{name: near, port: 8080}]", vec![on_port(parent("near", None), 8080)]),
+        ("[{name: near, port: 8080, sectionName: http}]", vec![on_port(parent("near", Some("http")), 8080)]),
     ] {
         let translation = in_gateway_mode(references);
         assert_eq!(route(&translation, "r").parents, Some(planned), "{references}");
@@ -115,4 +119,15 @@ fn without_references_a_route_serves_the_gateways_of_its_namespace() {
     let (value, reason, message) = accepted(&translation);
     assert_eq!((value, reason), ("False", "NoMatchingParent"));
     assert!(message.contains("default has none of class kthena-router"), "{message}");
+}
+
+#[test]
+fn a_class_of_another_controller_has_no_gateway_of_ours() {
+    let theirs = GATEWAYS.replace("volcano.sh/kthena-router", "example.com/other");
+    let yaml = format!("{SERVERS}{theirs}{}", route_with("[{name: near}]"));
+    let translation = translate_in_gateway_mode(&yaml);
+    assert_eq!(route(&translation, "r").parents, Some(Vec::new()));
+    let (value, reason, message) = accepted(&translation);
+    assert_eq!((value, reason), ("False", "NoMatchingParent"));
+    assert!(message.contains("of class kthena-router, which is not served"), "{message}");
 }
