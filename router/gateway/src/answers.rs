@@ -1,5 +1,7 @@
 //! Answers that need no engine: health, readiness, models, refusals.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::StatusCode;
 use kvasir_core::ErrorKind;
@@ -10,7 +12,7 @@ use crate::{Gateway, models, page, reply};
 
 /// Sends the answer to anything but inference.
 pub(crate) async fn send(
-    gateway: &Gateway,
+    gateway: &Arc<Gateway>,
     session: &mut ServerSession,
     entry: Entry,
 ) -> pingora_core::Result<()> {
@@ -28,7 +30,7 @@ pub(crate) async fn send(
             return reply::send_json(session, status, text.into(), "").await;
         }
         Entry::Metrics => {
-            let text = page::render(gateway).into();
+            let text = page::render_aside(gateway).await.into();
             return reply::send(session, StatusCode::OK, page::MEDIA, text, "").await;
         }
         Entry::Models => return reply::send_json(session, StatusCode::OK, models::list(gateway), "").await,

@@ -12,6 +12,7 @@ use crate::leg::{Leg, LegError};
 use crate::place::Placed;
 use crate::resolve::Bound;
 use crate::settle::Trail;
+use crate::turns::Turns;
 use crate::{Gateway, outbound};
 
 /// Engines that may die on one request before it is given up: it must not walk the fleet.
@@ -126,16 +127,23 @@ async fn walk_picks(
     let mut deaths = 0;
     let mut reason = "";
     gateway.retry_budget.request(gateway.clock.now());
-    for (number, pick) in picks.iter().cycle().take(most).enumerate() {
+    let mut turns = if policy.is_some() { Turns::for_ever(picks) } else { Turns::once(picks) };
+    for number in 0..most {
         if number > 0 {
             if !gateway.retry_budget.try_retry(gateway.clock.now()) {
                 gateway.metrics.retry_denied(model, "budget");
                 break;
             }
-            gateway.metrics.retry(model, reason);
             if let Some(policy) = policy {
                 tokio::time::sleep(policy.interval).await;
             }
+        }
+        let Some(pick) = turns.next(&gateway.state) else {
+            gateway.metrics.retry_denied(model, "left");
+            break;
+        };
+        if number > 0 {
+            gateway.metrics.retry(model, reason);
         }
         let others = number + 1 < most;
         match attempt(gateway, bound, placed, pick.index, &pick.endpoint, trail).await {
@@ -154,7 +162,7 @@ async fn walk_picks(
                 let (kind, result, report) = sort(gateway, bound, &error);
                 trail.attempt_failed(&pick.endpoint, result);
                 gateway.metrics.attempt(model, result);
-                gateway.state.report(&pick.endpoint.id, report);
+                gateway.state.report_of(&pick.endpoint, report);
                 reason = result;
                 last = kind;
                 match error {
@@ -219,7 +227,7 @@ fn may_retry(gateway: &Gateway, endpoint: &Endpoint, status: u16) -> bool {
     match status {
         502 | 503 | 429 => true,
         // A draining vLLM answers 500 while its /health says 200; a healthy engine's 500 is the request's own.
-        500 => gateway.state.unhealthy(&endpoint.id),
+        500 => !gateway.state.still_takes(endpoint) || gateway.state.unhealthy(&endpoint.id),
         _ => false,
     }
 }
@@ -231,7 +239,7 @@ fn report_status(gateway: &Gateway, model: &str, endpoint: &Endpoint, status: u1
         _ => ("ok", Attempt::Ok),
     };
     gateway.metrics.attempt(model, result);
-    gateway.state.report(&endpoint.id, report);
+    gateway.state.report_of(endpoint, report);
 }
 
 /// What a failed leg means for the client, the metrics and the endpoint's health.

@@ -32,6 +32,7 @@ mod scheduling;
 mod service;
 mod settle;
 mod timers;
+mod turns;
 
 use std::sync::Arc;
 

@@ -1,5 +1,7 @@
 //! The path of one request, front to back: read, bind, place, dispatch, relay, settle.
 
+use std::sync::Arc;
+
 use kvasir_core::{ErrorKind, RouterError};
 use pingora_core::protocols::http::ServerSession;
 
@@ -19,7 +21,7 @@ pub(crate) enum Ending {
 }
 
 /// Serves one request whose head has been read, and that came in by `door`.
-pub(crate) async fn serve(gateway: &Gateway, session: &mut ServerSession, door: Door) -> Ending {
+pub(crate) async fn serve(gateway: &Arc<Gateway>, session: &mut ServerSession, door: Door) -> Ending {
     let errand = match classify(session.req_header(), door.shows_metrics) {
         Entry::StoredResponse(id) => Errand::Stored(id),
         Entry::Inference(kind) => Errand::Call(kind),

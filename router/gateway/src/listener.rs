@@ -1,7 +1,7 @@
 //! Listening sockets: accept, hand over to Pingora, and drain at shutdown.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,8 +51,27 @@ pub enum Served {
     Cut(usize),
 }
 
-/// Binds one address.
+/// Binds one address. `[::]` takes connections of IPv4 too, by the usual setting of Linux (`net.ipv6.bindv6only` 0), and
+/// where there is no IPv6 it means every interface of IPv4.
 pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    or_without_ipv6(address, bind_exactly)
+}
+
+/// Whatever else keeps a socket from being opened keeps one of IPv4 from it too, and is said then.
+fn or_without_ipv6<L>(address: SocketAddr, open: impl Fn(SocketAddr) -> io::Result<L>) -> io::Result<L> {
+    let opened = open(address);
+    let is_in_the_way = |error: &io::Error| {
+        matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied)
+    };
+    match opened {
+        Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && !is_in_the_way(&error) => {
+            open(SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port())))
+        }
+        opened => opened,
+    }
+}
+
+fn bind_exactly(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv6() { TcpSocket::new_v6() } else { TcpSocket::new_v4() }?;
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
@@ -219,5 +238,49 @@ async fn converse<A: ServerApp + Send + Sync>(
     let mut next: Option<Stream> = Some(Box::new(Connection::new(stream, silence)));
     while let Some(stream) = next {
         next = app.process_new(stream, &shutdown).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> SocketAddr {
+        text.parse().unwrap()
+    }
+
+    #[tokio::test]
+    async fn every_interface_is_reached_by_ipv4_and_by_ipv6() {
+        let listener = bind(address("[::]:0")).unwrap();
+        let bound = listener.local_addr().unwrap();
+        assert!(bound.ip().is_unspecified());
+        TcpStream::connect((Ipv4Addr::LOCALHOST, bound.port())).await.unwrap();
+        listener.accept().await.unwrap();
+        if std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() {
+            TcpStream::connect((Ipv6Addr::LOCALHOST, bound.port())).await.unwrap();
+            listener.accept().await.unwrap();
+        }
+    }
+
+    #[test]
+    fn without_ipv6_every_interface_is_those_of_ipv4() {
+        let without_ipv6 = |address: SocketAddr| match address {
+            SocketAddr::V4(_) => Ok(address),
+            SocketAddr::V6(_) => Err(io::Error::from(io::ErrorKind::AddrNotAvailable)),
+        };
+        let opened = |text| or_without_ipv6(address(text), without_ipv6).ok();
+        assert_eq!(opened("[::]:8080"), Some(address("0.0.0.0:8080")));
+        assert_eq!(opened("127.0.0.1:8080"), Some(address("127.0.0.1:8080")));
+        assert_eq!(opened("[::1]:8080"), None, "an address that was meant is not another one");
+    }
+
+    #[test]
+    fn a_port_that_is_taken_is_not_shared_with_its_holder() {
+        let taken = |address: SocketAddr| match address {
+            SocketAddr::V4(_) => Ok(address),
+            SocketAddr::V6(_) => Err(io::Error::from(io::ErrorKind::AddrInUse)),
+        };
+        let error = or_without_ipv6(address("[::]:8080"), taken).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
     }
 }

@@ -35,6 +35,19 @@ impl MetricsPage {
     }
 }
 
+/// The whole page, made beside the threads that serve requests: of thousands of endpoints it takes milliseconds.
+pub(crate) async fn render_aside(gateway: &Arc<Gateway>) -> String {
+    let gateway = Arc::clone(gateway);
+    match tokio::task::spawn_blocking(move || render(&gateway)).await {
+        Ok(page) => page,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The process ends.
+            Err(_) => String::new(),
+        },
+    }
+}
+
 /// The whole page.
 pub fn render(gateway: &Gateway) -> String {
     gateway.metrics.buffered_bytes.set(i64::try_from(gateway.buffers.held()).unwrap_or(i64::MAX));
@@ -115,6 +128,6 @@ impl ServeHttp for MetricsPage {
                 b"404 page not found\n".to_vec(),
             );
         }
-        answer(StatusCode::OK, MEDIA, render(&self.gateway).into_bytes())
+        answer(StatusCode::OK, MEDIA, render_aside(&self.gateway).await.into_bytes())
     }
 }

@@ -73,13 +73,12 @@ pub(crate) async fn choose(
         TokenSlot::Failed(error) => gateway.metrics.untokenized(request.model.as_str(), error.label()),
         TokenSlot::Empty => {}
     }
-    let decision =
-        scheduler.decide(&cycle, &mut pool, &mut rand::rng()).map_err(|error| match error {
-            ScheduleError::NoCandidates => {
-                ErrorKind::NoEndpoint { reason: "no candidate is left", retry_after: RETRY_AFTER }
-            }
-            ScheduleError::AllFiltered(filter) => ErrorKind::Overloaded { filter, retry_after: RETRY_AFTER },
-        })?;
+    let decision = scheduler.decide(&cycle, &mut pool, &mut rand::rng()).map_err(|error| match error {
+        ScheduleError::NoCandidates => {
+            ErrorKind::NoEndpoint { reason: "no candidate is left", retry_after: RETRY_AFTER }
+        }
+        ScheduleError::AllFiltered(filter) => ErrorKind::Overloaded { filter, retry_after: RETRY_AFTER },
+    })?;
     let decided = gateway.clock.now();
     let gather = gathered.duration_since(begun);
     let decide = decided.duration_since(gathered);

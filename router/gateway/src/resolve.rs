@@ -85,8 +85,7 @@ pub(crate) fn bind_call(
     let body = match &call.found {
         Found::Json(scan) => {
             if let Some(previous) = &scan.previous_response_id {
-                let holder = gateway.responses.holder(previous, gateway.clock.now());
-                pinned = Some(holder.ok_or_else(|| ErrorKind::UnknownResponse(previous.clone()))?);
+                pinned = Some(holder_of(gateway, previous)?);
             }
             hide_usage = scan.lacks_usage(call.request.kind);
             kvasir_wire::rewrite(&call.received.body, scan, route.rewrite(), hide_usage)
@@ -100,6 +99,18 @@ pub(crate) fn bind_call(
     Ok(Bound { request: call.request, route, outbound, body, hide_usage, pinned, received: call.received })
 }
 
+/// The endpoint that holds a stored response. A pod out of service, which it is when it terminates, gets no requests; the
+/// client is not told that the response is unknown, since the pod may come back.
+fn holder_of(gateway: &Gateway, id: &str) -> Result<EndpointId, RouterError> {
+    let unknown = || ErrorKind::UnknownResponse(id.to_owned());
+    let holder = gateway.responses.holder(id, gateway.clock.now()).ok_or_else(unknown)?;
+    if gateway.state.endpoint(&holder).is_some() && !gateway.state.is_ready(&holder) {
+        let reason = "the endpoint that holds the response is not in service";
+        return Err(ErrorKind::NoEndpoint { reason, retry_after: RETRY_AFTER }.into());
+    }
+    Ok(holder)
+}
+
 /// Binds a request about a stored response to the endpoint that holds it.
 pub(crate) fn bind_stored(
     gateway: &Gateway,
@@ -109,7 +120,7 @@ pub(crate) fn bind_stored(
     trail: &mut Trail<'_>,
 ) -> Result<Binding, RouterError> {
     let unknown = || ErrorKind::UnknownResponse(id.to_owned());
-    let holder = gateway.responses.holder(id, gateway.clock.now()).ok_or_else(unknown)?;
+    let holder = holder_of(gateway, id)?;
     let route = gateway.state.resolve_endpoint(&holder).ok_or_else(unknown)?;
     let request = promptless(trail, RequestKind::Responses, &route.target.index_model);
     Ok(Binding::Onward(bind_whole(session, request, route, received, Some(holder), trail)))

@@ -106,7 +106,7 @@ impl PlacementObserver for Placements {
         }
         // The engine frees a request's blocks when it ends, so this is their last use; and whatever it had lost,
         // it has computed now.
-        self.index.predict(endpoint.slot, &cycle.chains, self.lifetime, 0);
+        self.index.renew(endpoint.slot, &cycle.chains, prediction, self.lifetime);
     }
 
     fn failed(&self, cycle: &CycleState, endpoint: &Endpoint) {

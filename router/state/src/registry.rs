@@ -162,6 +162,13 @@ impl State {
         self.snapshot.load().members.get(id).is_some_and(|member| member.ready)
     }
 
+    /// Whether a frozen endpoint is still there, the same engine in the same slot, and takes new requests.
+    pub fn still_takes(&self, endpoint: &Endpoint) -> bool {
+        let snapshot = self.snapshot.load();
+        let member = snapshot.member(endpoint);
+        member.is_some_and(|member| member.ready && !member.live.draining.load(Ordering::Relaxed))
+    }
+
     /// Every name that blocks are filed and prompts tokenized under.
     pub fn index_models(&self) -> BTreeSet<ModelName> {
         self.snapshot.load().targets.values().map(|target| target.index_model.clone()).collect()
@@ -207,11 +214,16 @@ impl State {
     /// was frozen counts for itself only.
     pub fn begin(&self, endpoint: &Endpoint, cost: InFlightCost) -> InFlight {
         let snapshot = self.snapshot.load();
-        let member =
-            snapshot.members.get(&endpoint.id).filter(|member| member.endpoint.slot == endpoint.slot);
-        let live = member.map_or_else(Arc::default, |member| Arc::clone(&member.live));
+        let live = snapshot.member(endpoint).map_or_else(Arc::default, |member| Arc::clone(&member.live));
         let trial = live.claim_trial(|| self.clock.now());
         InFlight::new(live, cost, trial)
+    }
+
+    /// Takes in how an attempt at `endpoint` went. It says nothing of an engine that has taken its place since.
+    pub fn report_of(&self, endpoint: &Endpoint, attempt: Attempt) {
+        if self.snapshot.load().member(endpoint).is_some() {
+            self.report(&endpoint.id, attempt);
+        }
     }
 
     /// Takes in how an attempt went; an endpoint that is gone is ignored.

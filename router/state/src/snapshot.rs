@@ -38,6 +38,11 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
+    /// A frozen endpoint, while it is the same engine in the same slot.
+    pub(crate) fn member(&self, endpoint: &Endpoint) -> Option<&Member> {
+        self.members.get(&endpoint.id).filter(|member| member.endpoint.slot == endpoint.slot)
+    }
+
     /// The snapshot that `plan` asks for. Endpoints that stay keep slot and live numbers; what is the same in every
     /// respect stays the same value.
     pub(crate) fn next(&self, plan: Plan, slots: &mut SlotPool) -> (Self, Changes) {

@@ -49,10 +49,10 @@ pub fn read_metrics(page: &[u8], engine: EngineKind) -> Result<MetricsPage, Samp
     let text = std::str::from_utf8(page).map_err(|_| garbage("not UTF-8".to_owned()))?;
     let mut read = MetricsPage::default();
     let mut requests_seen = false;
-    for sample in series(text) {
+    let field = |name: &str| field(engine, name.strip_prefix(prefix(engine))?);
+    for sample in series(text, |name| field(name).is_some()) {
         let sample = sample.map_err(|error| garbage(error.to_string()))?;
-        let Some(name) = sample.name.strip_prefix(prefix(engine)) else { continue };
-        let Some(field) = field(engine, name) else { continue };
+        let Some(field) = field(sample.name) else { continue };
         if !sample.value.is_finite() || sample.value < 0.0 {
             continue;
         }

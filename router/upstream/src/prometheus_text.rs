@@ -38,31 +38,44 @@ impl<'a> Series<'a> {
     }
 }
 
-/// Every sample of `text`, in order. Ends at the first error.
-pub fn series(text: &str) -> impl Iterator<Item = Result<Series<'_>, Malformed>> {
+/// Every sample of `text` whose name is `wanted`, in order. Ends at the first error.
+///
+/// A page is mostly buckets of histograms that nobody reads. Of those no more is looked at than shows that they are
+/// samples.
+pub fn series(
+    text: &str,
+    wanted: impl Fn(&str) -> bool,
+) -> impl Iterator<Item = Result<Series<'_>, Malformed>> {
     let cut = !text.is_empty() && !text.ends_with('\n');
-    let mut lines = text.lines().enumerate();
-    let mut ended = false;
+    let (mut rest, mut number, mut ended) = (text, 0, false);
     std::iter::from_fn(move || {
-        if ended {
-            return None;
+        while !ended && !rest.is_empty() {
+            let end = memchr::memchr(b'\n', rest.as_bytes()).unwrap_or(rest.len());
+            let line = rest.get(..end).unwrap_or_default();
+            rest = rest.get(end + 1..).unwrap_or_default();
+            number += 1;
+            let read = match sample(line.trim_ascii(), &wanted) {
+                Some(None) => continue,
+                Some(Some(sample)) => Ok(sample),
+                None => Err(Malformed::Line(number)),
+            };
+            ended = read.is_err();
+            return Some(read);
         }
-        for (index, line) in lines.by_ref() {
-            let line = line.trim_ascii();
-            if line.is_empty() || line.starts_with('#') {
-                continue;
-            }
-            let sample = sample(line).ok_or(Malformed::Line(index + 1));
-            ended = sample.is_err();
-            return Some(sample);
-        }
-        ended = true;
-        cut.then_some(Err(Malformed::Cut))
+        (!std::mem::replace(&mut ended, true) && cut).then_some(Err(Malformed::Cut))
     })
 }
 
-/// `name{labels} value [timestamp] [# exemplar]`
-fn sample(line: &str) -> Option<Series<'_>> {
+/// `name{labels} value [timestamp] [# exemplar]`. `Some(None)` where there is nothing to read: blank lines, comments, names
+/// that nobody wants.
+fn sample<'a>(line: &'a str, wanted: impl Fn(&str) -> bool) -> Option<Option<Series<'a>>> {
+    if line.is_empty() || line.starts_with('#') {
+        return Some(None);
+    }
+    let end = memchr::memchr3(b'{', b' ', b'\t', line.as_bytes())?;
+    if !wanted(line.get(..end)?) {
+        return looks_like_sample(line, end).then_some(None);
+    }
     let (name, rest) = split_name(line)?;
     let (labels, rest) = match rest.trim_ascii_start().strip_prefix('{') {
         Some(inner) => split_labels(inner)?,
@@ -70,7 +83,26 @@ fn sample(line: &str) -> Option<Series<'_>> {
         None => return None,
     };
     let value = rest.split_ascii_whitespace().next()?.parse().ok()?;
-    Some(Series { name, labels, value })
+    Some(Some(Series { name, labels, value }))
+}
+
+/// Whether a line whose name ends at `end` begins as a name does, and has a number after its name or its labels.
+fn looks_like_sample(line: &str, end: usize) -> bool {
+    let begins = line.bytes().next().is_some_and(|byte| is_name_byte(byte) && !byte.is_ascii_digit());
+    let rest = line.get(end..).unwrap_or_default();
+    begins
+        && if rest.trim_ascii_start().starts_with('{') {
+            // Values of labels may hold braces, and so do exemplars.
+            memchr::memchr_iter(b'}', rest.as_bytes()).any(|brace| begins_number(rest, brace + 1))
+        } else {
+            begins_number(rest, 0)
+        }
+}
+
+/// Whether a number stands at this place, after blanks or not.
+fn begins_number(text: &str, at: usize) -> bool {
+    let first = text.bytes().skip(at).find(|byte| !byte.is_ascii_whitespace());
+    first.is_some_and(|byte| byte.is_ascii_digit() || matches!(byte, b'-' | b'+' | b'.' | b'N' | b'I'))
 }
 
 fn split_name(line: &str) -> Option<(&str, &str)> {
@@ -130,7 +162,26 @@ mod tests {
     use super::*;
 
     fn all(text: &str) -> Result<Vec<Series<'_>>, Malformed> {
-        series(text).collect()
+        series(text, |_| true).collect()
+    }
+
+    #[test]
+    fn what_nobody_wants_is_passed_over_and_must_look_like_samples() {
+        let names = |text| {
+            let wanted = series(text, |name| name.starts_with("a"));
+            wanted.map(|sample| sample.map(|sample| sample.name)).collect::<Result<Vec<_>, _>>()
+        };
+        let text = concat!(
+            "b{x=\"1\",y=\"} \"} NaN\nb_bucket{le=\"+Inf\"} 3 # {id=\"1\"} 0.5 1700000000\nb 1\nb -2.5\n",
+            "a 1\nb +Inf\na{le=\"1\"} 2\nb\t3\n",
+        );
+        assert_eq!(names(text), Ok(vec!["a", "a"]));
+        for text in
+            ["a 1\nb{x=\"1\" 1\n", "a 1\nb\n", "a 1\nInternal Server Error\n", "a 1\n<html>\n", "a 1\n9b 1\n"]
+        {
+            assert_eq!(names(text), Err(Malformed::Line(2)), "{text:?}");
+        }
+        assert_eq!(names("a 1\nb 1"), Err(Malformed::Cut));
     }
 
     #[test]

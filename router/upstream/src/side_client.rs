@@ -20,6 +20,10 @@ use secure::{Roots, SecureClients};
 /// How engines know us in their access logs.
 const USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("kvasir/", env!("CARGO_PKG_VERSION")));
 
+/// What is read at once, bytes. A connection keeps its buffer while it is idle, and thousands of engines have one each;
+/// hyper's own choice would grow to several times this.
+const READ_BUFFER: usize = 16 << 10;
+
 /// Sizes and times of the connection pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SideClientOptions {
@@ -102,6 +106,7 @@ fn connector(options: SideClientOptions) -> HttpConnector {
 fn pooled(options: SideClientOptions) -> Builder {
     let mut builder = Client::builder(TokioExecutor::new());
     builder
+        .http1_read_buf_exact_size(READ_BUFFER)
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(options.idle_timeout)
         .pool_max_idle_per_host(options.idle_per_host);

@@ -28,6 +28,11 @@ impl Directory {
         self.owners.get(slot.0 as usize)?.as_ref()
     }
 
+    /// The owner, while it is the one of that life: neither has another taken its slot, nor has it lost what it held.
+    pub(super) fn owner_in(&self, slot: OwnerSlot, life: Life) -> Option<&Arc<Owner>> {
+        self.owner(slot).filter(|owner| owner.life() == life)
+    }
+
     pub(super) fn live(&self) -> impl Iterator<Item = &Arc<Owner>> {
         self.owners.iter().flatten()
     }

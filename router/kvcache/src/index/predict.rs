@@ -6,8 +6,10 @@ use std::time::Duration;
 use kvasir_core::{BlockChain, BlockHash, BlockSize, Completeness, OwnerSlot};
 
 use super::Index;
+use super::agreement::Life;
 use super::holders::Hold;
 use super::owner::Owner;
+use super::recent::Recent;
 
 /// Most predicted blocks of one owner with events; they live for seconds only. At 50 bytes this is 3 MiB.
 const MOST_SHORT_LIVED: usize = 65_536;
@@ -26,6 +28,8 @@ pub struct Prediction {
     /// Whether it ends by itself after a while (owners with events) or by last use (owners without).
     pub short_lived: bool,
     stamp: u64,
+    /// Whose it is. A request may outlive the owner it was sent to, and the slot then be another's.
+    life: Life,
 }
 
 impl Prediction {
@@ -55,8 +59,25 @@ impl Index {
         lifetime: Duration,
         walked: u32,
     ) -> Option<Prediction> {
-        let directory = self.directory.load();
-        let owner = directory.owner(slot)?;
+        self.enter(self.directory.load().owner(slot)?, chains, lifetime, walked)
+    }
+
+    /// Enters what a placement entered once more: the request has ended, which was the last use of its blocks. Nothing
+    /// happens when the owner of then has left its slot or has lost what it held.
+    pub fn renew(&self, slot: OwnerSlot, chains: &[BlockChain], prediction: Prediction, lifetime: Duration) {
+        if let Some(owner) = self.directory.load().owner_in(slot, prediction.life) {
+            self.enter(owner, chains, lifetime, 0);
+        }
+    }
+
+    fn enter(
+        &self,
+        owner: &Owner,
+        chains: &[BlockChain],
+        lifetime: Duration,
+        walked: u32,
+    ) -> Option<Prediction> {
+        let life = owner.life();
         let chain = chains.iter().find(|chain| chain.block_size == owner.size())?;
         let short_lived = owner.completeness() != Completeness::Approximate;
         let (confirmed, held_before) = match walked as usize / chain.block_size.tokens() {
@@ -80,24 +101,26 @@ impl Index {
             predictions.uses += blocks as u64;
             first
         };
-        let prediction = Prediction { block_size: chain.block_size, held_before, short_lived, stamp };
+        let prediction = Prediction { block_size: chain.block_size, held_before, short_lived, stamp, life };
         // What events vouch for needs no prediction beside them.
         let first = if short_lived { confirmed.min(blocks) } else { 0 };
         for (number, hash) in chain.hashes.iter().enumerate().take(blocks).skip(first).rev() {
             predictions.recent.touch(hash.0, prediction.stamp_of(number, blocks));
-            owner.model.map.add(hash.0, slot.0, Hold::PREDICTED);
+            owner.model.map.add(hash.0, owner.slot.0, Hold::PREDICTED);
         }
         while predictions.recent.len() > most {
             let Some(block) = predictions.recent.pop() else { break };
-            owner.model.map.take(block, slot.0, Hold::PREDICTED);
+            owner.model.map.take(block, owner.slot.0, Hold::PREDICTED);
         }
         Some(prediction)
     }
 
     /// Takes back what a placement entered beyond what was held before it, unless another placement has entered
-    /// it since.
+    /// it since, or the owner is not the one of then.
     pub fn take_back(&self, slot: OwnerSlot, chains: &[BlockChain], prediction: Prediction) {
-        self.each_predicted(slot, chains, prediction, |owner, recent, hash, stamp| {
+        let directory = self.directory.load();
+        let Some(owner) = directory.owner_in(slot, prediction.life) else { return };
+        each_predicted(owner, chains, prediction, |recent, hash, stamp| {
             if recent.remove(hash.0, stamp) {
                 owner.model.map.take(hash.0, owner.slot.0, Hold::PREDICTED);
             }
@@ -105,7 +128,7 @@ impl Index {
     }
 
     /// An engine without events reported that it reused `reused` tokens only: drops the blocks after them. Gives
-    /// how many of them had been taken for held.
+    /// how many of them had been taken for held; none when the owner is not the one of then.
     pub fn correct(
         &self,
         slot: OwnerSlot,
@@ -113,37 +136,19 @@ impl Index {
         prediction: Prediction,
         reused: usize,
     ) -> usize {
+        let directory = self.directory.load();
+        let Some(owner) = directory.owner_in(slot, prediction.life) else { return 0 };
         let kept = reused / prediction.block_size.tokens();
         let lost = prediction.held_before.saturating_sub(kept);
         if lost > 0 {
             let from = Prediction { held_before: kept, ..prediction };
-            self.each_predicted(slot, chains, from, |owner, recent, hash, _| {
+            each_predicted(owner, chains, from, |recent, hash, _| {
                 if recent.forget(hash.0) {
                     owner.model.map.take(hash.0, owner.slot.0, Hold::PREDICTED);
                 }
             });
         }
         lost
-    }
-
-    fn each_predicted(
-        &self,
-        slot: OwnerSlot,
-        chains: &[BlockChain],
-        prediction: Prediction,
-        mut each: impl FnMut(&Owner, &mut super::recent::Recent, BlockHash, u64),
-    ) {
-        let directory = self.directory.load();
-        let Some(owner) = directory.owner(slot) else { return };
-        let Some(chain) = chains.iter().find(|chain| chain.block_size == prediction.block_size) else {
-            return;
-        };
-        let most = if prediction.short_lived { MOST_SHORT_LIVED } else { owner.capacity() };
-        let blocks = chain.hashes.len().min(most);
-        let mut predictions = owner.predictions.lock();
-        for (number, hash) in chain.hashes.iter().enumerate().take(blocks).skip(prediction.held_before) {
-            each(owner, &mut predictions.recent, *hash, prediction.stamp_of(number, blocks));
-        }
     }
 
     /// Clears predictions whose time is over. Costs one comparison when there are none.
@@ -179,6 +184,22 @@ impl Index {
             next = next.min(predictions.recent.first_stamp().unwrap_or(u64::MAX));
         }
         self.next_expiry.fetch_min(next, Ordering::AcqRel);
+    }
+}
+
+/// The blocks that a placement entered beyond what was held before it, each with its stamp of then.
+fn each_predicted(
+    owner: &Owner,
+    chains: &[BlockChain],
+    prediction: Prediction,
+    mut each: impl FnMut(&mut Recent, BlockHash, u64),
+) {
+    let Some(chain) = chains.iter().find(|chain| chain.block_size == prediction.block_size) else { return };
+    let most = if prediction.short_lived { MOST_SHORT_LIVED } else { owner.capacity() };
+    let blocks = chain.hashes.len().min(most);
+    let mut predictions = owner.predictions.lock();
+    for (number, hash) in chain.hashes.iter().enumerate().take(blocks).skip(prediction.held_before) {
+        each(&mut predictions.recent, *hash, prediction.stamp_of(number, blocks));
     }
 }
 

@@ -145,6 +145,51 @@ fn a_failed_attempt_leaves_what_was_there_before() {
     }
 }
 
+/// A stream may outlive its pod, and another pod have the slot before it ends.
+#[test]
+fn what_outlives_its_owner_tells_nothing_of_the_next() {
+    for (name, end) in [
+        ("completed", Placements::completed as fn(&Placements, &CycleState, &Endpoint, Option<&Usage>)),
+        ("failed", |placements, cycle, endpoint, _| placements.failed(cycle, endpoint)),
+    ] {
+        let (index, placements) = approximate(100);
+        let long = cycle(&index, "a", &range(1, 64));
+        placements.dispatched(&long, &endpoint(0), InFlightCost::default());
+        placements.completed(&long, &endpoint(0), None);
+        placements.dispatched(&long, &endpoint(0), InFlightCost::default());
+        index.forget(OwnerSlot(0));
+        index.register(OwnerSlot(0), &model(), "").unwrap();
+        index.set_capacity(OwnerSlot(0), 100, BlockSize::DEFAULT);
+        end(&placements, &long, &endpoint(0), Some(&usage(16)));
+        assert_eq!(hit(&index, 0, &range(1, 64)), (0, 0), "{name}: the new pod never saw it");
+        assert_eq!(
+            (placements.lost_blocks(), placements.running(), index.size().blocks),
+            (0, 0, 0),
+            "{name}"
+        );
+        // Nor does it take from the new pod what that has of its own.
+        placements.dispatched(&long, &endpoint(0), InFlightCost::default());
+        index.forget(OwnerSlot(0));
+        index.register(OwnerSlot(0), &model(), "").unwrap();
+        let own = cycle(&index, "b", &range(1, 64));
+        placements.dispatched(&own, &endpoint(0), InFlightCost::default());
+        placements.completed(&own, &endpoint(0), None);
+        end(&placements, &long, &endpoint(0), Some(&usage(16)));
+        assert_eq!((hit(&index, 0, &range(1, 64)), placements.lost_blocks()), ((64, 64), 0), "{name}");
+    }
+}
+
+/// A reset means that the engine lost everything, so nothing of before it counts.
+#[test]
+fn what_outlives_a_reset_is_not_entered_again() {
+    let (index, placements) = approximate(100);
+    let request = cycle(&index, "a", &range(1, 64));
+    placements.dispatched(&request, &endpoint(0), InFlightCost::default());
+    index.reset(OwnerSlot(0));
+    placements.completed(&request, &endpoint(0), None);
+    assert_eq!((hit(&index, 0, &range(1, 64)), index.size().blocks), ((0, 0), 0));
+}
+
 #[test]
 fn siblings_stay_together_until_events_arrive() {
     // RTE-04

@@ -25,13 +25,15 @@ pub struct PlanRoute {
     pub refused: Option<&'static str>,
 }
 
-/// A Gateway that a ModelRoute is attached to.
+/// A Gateway that a ModelRoute is attached to, or some of its listeners.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PlanParent {
     /// The Gateway.
     pub gateway: ObjectName,
-    /// A listener that the Gateway must have. As in kthena, the request may have used another one.
+    /// The only listener that counts, by name.
     pub section: Option<Arc<str>>,
+    /// The only port whose listeners count.
+    pub port: Option<u16>,
 }
 
 /// One rule. All conditions must hold.

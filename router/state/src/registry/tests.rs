@@ -103,7 +103,36 @@ fn an_endpoint_that_moved_starts_anew() {
         );
         drop((running, late));
         assert_eq!(state.load(&id("a")), Load::default());
+        // How attempts at the old one went says nothing of the new one.
+        let after = state.endpoint(&id("a")).expect("a");
+        assert!(state.still_takes(&after) && !state.still_takes(&before));
+        for _ in 0..10 {
+            state.report_of(&before, Attempt::ConnectFailed);
+        }
+        assert!(!state.unhealthy(&id("a")));
+        assert_eq!(state.endpoints()[0].failures.connect, 0);
+        state.report_of(&after, Attempt::ConnectFailed);
+        assert_eq!(state.endpoints()[0].failures.connect, 1);
     }
+}
+
+#[test]
+fn a_frozen_endpoint_takes_requests_until_it_leaves_service() {
+    let (state, _) = state();
+    state.replace(plan(&["a", "b"]));
+    let frozen = state.endpoint(&id("a")).expect("a");
+    assert!(state.still_takes(&frozen));
+    let mut terminating = plan(&["a", "b"]);
+    terminating.models[0].endpoints[0].ready = false;
+    state.replace(terminating);
+    assert!(!state.still_takes(&frozen), "it terminates");
+    state.replace(plan(&["a", "b"]));
+    assert!(state.still_takes(&frozen));
+    state.drain(&frozen.id.to_string(), true);
+    assert!(!state.still_takes(&frozen), "it is drained by hand");
+    state.drain(&frozen.id.to_string(), false);
+    state.replace(plan(&["b"]));
+    assert!(!state.still_takes(&frozen), "it is gone");
 }
 
 #[test]

@@ -16,17 +16,8 @@ pub struct Listener {
     pub name: Arc<str>,
     /// Its port.
     pub port: u16,
-    /// The names of all listeners of its Gateway.
-    siblings: Arc<[Arc<str>]>,
     /// The HTTPRoutes that it accepted.
     pub(super) routes: Arc<HttpTable>,
-}
-
-impl Listener {
-    /// Whether its Gateway has a listener of this name.
-    pub(crate) fn has_sibling(&self, name: &str) -> bool {
-        self.siblings.iter().any(|sibling| **sibling == *name)
-    }
 }
 
 /// Every listener, by port and host.
@@ -44,8 +35,6 @@ impl Listeners {
     ) -> Self {
         let mut built = Self::default();
         for gateway in gateways {
-            let siblings: Arc<[Arc<str>]> =
-                gateway.listeners.iter().map(|listener| Arc::clone(&listener.name)).collect();
             for planned in &gateway.listeners {
                 let mut first = false;
                 let port = built.ports.entry(planned.port).or_default();
@@ -55,7 +44,6 @@ impl Listeners {
                         gateway: gateway.id.clone(),
                         name: Arc::clone(&planned.name),
                         port: planned.port,
-                        siblings: Arc::clone(&siblings),
                         routes: routes_of(&gateway.id, &planned.name, planned.port),
                     })
                 });

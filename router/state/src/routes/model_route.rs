@@ -75,7 +75,7 @@ impl ModelRoute {
         Some(choice.follow(&self.name))
     }
 
-    /// Whether it serves the Gateway of the request, or the one door.
+    /// Whether it serves the listener of the request, or the one door.
     fn is_eligible(&self, at: Option<&Listener>) -> bool {
         let Some(plan) = &self.plan else { return true };
         match (&plan.parents, at) {
@@ -95,7 +95,8 @@ impl ModelRoute {
 
 fn is_at(parent: &PlanParent, listener: &Listener) -> bool {
     parent.gateway == listener.gateway
-        && parent.section.as_ref().is_none_or(|section| listener.has_sibling(section))
+        && parent.section.as_ref().is_none_or(|section| *section == listener.name)
+        && parent.port.is_none_or(|port| port == listener.port)
 }
 
 impl Rule {

@@ -89,7 +89,7 @@ fn a_model_hides_an_adapter_of_its_name() {
 /// Worked example D: a route serves the Gateways of its namespace, or those it names.
 #[test]
 fn gateways_keep_their_routes_apart() {
-    let named_parent = vec![PlanParent { gateway: object("ns1/g"), section: None }];
+    let named_parent = vec![PlanParent { gateway: object("ns1/g"), section: None, port: None }];
     let routes = vec![
         PlanRoute { parents: Some(named_parent), ..model_route("ns2/r", "m", vec![rule_to("two")]) },
         model_route("ns1/r", "m", vec![rule_to("one")]),
@@ -111,28 +111,44 @@ fn gateways_keep_their_routes_apart() {
 }
 
 #[test]
-fn a_section_must_be_one_of_the_gateways_listeners() {
-    let parent = |section: &str| PlanParent { gateway: object("ns/g"), section: Some(section.into()) };
+fn a_parent_means_the_listeners_of_its_section_and_port() {
+    let parent = |section: Option<&str>, port| PlanParent {
+        gateway: object("ns/g"),
+        section: section.map(Into::into),
+        port,
+    };
     let plan = |parents| Plan {
         targets: vec![server("ns", "s")],
         routes: vec![PlanRoute { parents: Some(parents), ..model_route("ns/r", "m", vec![rule_to("s")]) }],
         gateways: Some(vec![
-            gateway("ns/g", &[("one", 8080, None), ("two", 8081, None)]),
-            gateway("ns/h", &[("three", 8082, None)]),
+            gateway(
+                "ns/g",
+                &[("one", 8080, None), ("named", 8080, Some("a.example.com")), ("two", 8081, None)],
+            ),
+            gateway("ns/h", &[("three", 8082, None), ("one", 8083, None)]),
         ]),
         ..Plan::default()
     };
-    for (parents, ports) in [
-        (vec![parent("one")], vec![8080, 8081]),
-        (vec![parent("three")], vec![]),
-        (vec![parent("three"), parent("two")], vec![8080, 8081]),
+    let doors = [8080, 8081, 8082, 8083].map(|port| (port, "router"));
+    for (parents, served) in [
+        (vec![parent(None, None)], vec!["8080 router", "8081 router", "8080 a.example.com"]),
+        (vec![parent(Some("one"), None)], vec!["8080 router"]),
+        (vec![parent(Some("named"), None)], vec!["8080 a.example.com"]),
+        (vec![parent(None, Some(8080))], vec!["8080 router", "8080 a.example.com"]),
+        (vec![parent(Some("two"), Some(8081))], vec!["8081 router"]),
+        (vec![parent(Some("two"), Some(8080))], vec![]),
+        (vec![parent(Some("three"), None)], vec![]),
+        (vec![parent(None, Some(8082))], vec![]),
+        (vec![parent(Some("three"), None), parent(Some("two"), None)], vec!["8081 router"]),
         (vec![], vec![]),
     ] {
         let state = with(plan(parents.clone()));
-        let served = [8080, 8081, 8082]
-            .into_iter()
-            .filter(|port| route(&state, &RouteQuery { port: *port, ..chat("m") }).is_ok());
-        assert_eq!(served.collect::<Vec<_>>(), ports, "{parents:?}");
+        let takes = |(port, host): &(u16, &'static str)| {
+            route(&state, &RouteQuery { port: *port, host, ..chat("m") }).is_ok()
+        };
+        let found = doors.into_iter().chain([(8080, "a.example.com")]).filter(takes);
+        let found: Vec<_> = found.map(|(port, host)| format!("{port} {host}")).collect();
+        assert_eq!(found, served, "{parents:?}");
     }
 }
 
