@@ -40,7 +40,7 @@ check: fmt clippy deny ## Format, lints, dependency rules
 test: setup setup-kube tokenizers ## All tests; the closing line has the counts
 	@e2e/test.sh
 
-faults-long: setup tokenizers ## Every fault at full length, into docs/faults.md; a quarter of an hour
+faults-long: setup setup-kube tokenizers ## Every fault at full length, into docs/faults.md; a quarter of an hour
 	@e2e/faults/run.sh $(ARGS)
 
 soak: setup ## Ten minutes of churn, then every view against the engines' truth, into docs/soak.md

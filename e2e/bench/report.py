@@ -3,6 +3,7 @@
 from pathlib import Path
 from statistics import median
 
+import cluster
 import shared
 import tokens
 from tables import figure, gap, table
@@ -11,7 +12,8 @@ HEAD = """# Benchmarks
 
 `make bench` fills this page, newest run first. Everything runs on one machine, so the clients and the engines take part
 of the cores; compare figures of one run only. CPU time per request is the steadiest of them.
-`make bench ARGS='--only tokens'` measures tokenizing alone, in a minute; `--only redis` what one view through Redis costs.
+`make bench ARGS='--only tokens'` measures tokenizing alone, in a minute; `--only redis` what one view through Redis costs,
+`--only cluster` what thousands of pods and routes in Kubernetes do.
 """
 
 NETWORK = """Four mock engines that answer at once; access log to a file and decision record on. Prompts are cut from this \
@@ -158,6 +160,7 @@ def targets(run):
         *(decision_targets(whole["decision"]) if whole["decision"] else []),
         *(index_targets(whole["index"]) if whole["index"] else []),
         *(shared.targets(whole["redis"]) if whole["redis"] else []),
+        *(cluster.targets(whole["cluster"]) if whole["cluster"] else []),
         *(placement_targets(whole["placement"]) if whole["placement"] else []),
     ]
 
@@ -306,6 +309,8 @@ def section(whole):
         parts.append(f"**Not measured**: {index['problem']}" if "problem" in index else index_text(index))
     if whole["redis"]:
         parts += shared.section(whole["redis"])
+    if whole["cluster"]:
+        parts += cluster.section(whole["cluster"])
     placement = whole["placement"]
     if placement:
         parts.append("### Placement (`kvasir demo`)")

@@ -15,6 +15,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True  # the modules lie in the repository
 
+import cluster  # noqa: E402
 import report  # noqa: E402
 import servers  # noqa: E402
 import shared  # noqa: E402
@@ -23,7 +24,7 @@ import tokens  # noqa: E402
 ROOT = Path(__file__).resolve().parents[2]
 
 # What is measured without a network; `--only` takes these names beside those of targets.
-PARTS = ("tokens", "decision", "index", "redis", "demo")
+PARTS = ("tokens", "decision", "index", "redis", "cluster", "demo")
 
 # Between two chunks of a stream. Requests for one token see nothing of it.
 DECODE_US = 10_000
@@ -198,7 +199,7 @@ class Bench:
     def parts(self):
         """What needs no network: figures by name, nothing for a part that was not asked for."""
         measured = {"tokens": self.tokens, "decision": self.decision, "index": self.index, "redis": self.shared,
-                    "demo": self.placement}
+                    "cluster": self.cluster, "demo": self.placement}
         return {name: measured[name]() if name in self.args.parts else {} for name in PARTS}
 
     def tokens(self):
@@ -229,6 +230,11 @@ class Bench:
         """One view through Redis: lookups and the mirror."""
         say("redis ...")
         return shared.measure(self.setup, self.args.quick, run_json)
+
+    def cluster(self):
+        """Thousands of pods and routes: a real API server, and the router as a process."""
+        say("cluster ...")
+        return cluster.measure(self.setup, self.args.quick, ROOT, run_json)
 
     def placement(self):
         """The demo: one workload under random, KV-aware and all-knowing placement."""

@@ -4,6 +4,7 @@
 #   e2e/bench/run.sh [--quick] [--write] ...      see e2e/bench/run.py --help
 #   e2e/bench/run.sh --only tokens [--write]      tokenizing alone: no servers, no peers, a minute
 #   e2e/bench/run.sh --only redis [--write]       one view through Redis alone: a redis-server, no peers, a minute
+#   e2e/bench/run.sh --only cluster [--write]     a large cluster alone: etcd and kube-apiserver, no peers, four minutes
 #
 # Peers come from pip and apt into ${KVASIR_CACHE:-$HOME/.cache/kvasir}/bench, once. One that cannot be had is named in
 # the report with the reason; it is never left out in silence.
@@ -14,8 +15,6 @@ root=$KVASIR_CACHE/bench
 target=${CARGO_TARGET_DIR:-target}
 peers=(vllm-router==0.1.17 sglang-router==0.3.2 smg==1.13.0)
 mkdir -p "$root/missing"
-
-cargo build --release -p kvasir-bench
 
 nginx=$root/nginx/usr/sbin/nginx
 
@@ -59,10 +58,13 @@ for word in "$@"; do
   if [ "$before" = --only ]; then only=$word; fi
   before=$word
 done
-part='(tokens|decision|index|redis|demo)'
+part='(tokens|decision|index|redis|cluster|demo)'
 if ! [[ $only =~ ^$part(,$part)*$ ]]; then get_peers; fi
 
-e2e/tokenizers/fetch.sh || echo "tokenizers: not all could be fetched"
+if [ "$only" != cluster ]; then cargo build --release -p kvasir-bench; fi
+if [[ -z $only || $only =~ cluster ]]; then cargo build --release -p kvasir-suite --bin kvasir-bench-cluster; fi
+
+[ "$only" = cluster ] || e2e/tokenizers/fetch.sh || echo "tokenizers: not all could be fetched"
 
 exec python3 e2e/bench/run.py --binaries "$target/release" --cache "$root" --nginx "$nginx" \
   --tokenizers "$KVASIR_CACHE/tokenizers" --report docs/benchmarks.md "$@"

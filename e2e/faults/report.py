@@ -14,8 +14,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 HEAD = """# Faults
 
-`make faults-long` fills this page; `make test` runs the same tests with outages of two seconds. Redis servers, proxies,
-agents and routers are real; engines are mock engines, and what is true of their caches is asked of them directly, never
+`make faults-long` fills this page; `make test` runs the same tests with outages of two or three seconds. Redis servers, the
+API server, proxies, agents and routers are real; engines are mock engines, and what is true of their caches is asked of them directly, never
 read from the events under test. The list of all cases is in [fault-cases.md](fault-cases.md).
 """
 
@@ -25,11 +25,18 @@ from the repair until the router credits each engine with exactly what it holds 
 prompts for each and after the clients left. The waits are whole requests as the clients saw them, engines' work included.
 Leases last two seconds here (ten by default), so that an abandoned owner is seen to lapse."""
 
+CLUSTER = """A router over pods whose engines are mock engines, the probe's clients that send all the time, and a real API server
+whose outages are twice as long as the others. *Seen after* is from the event until the router says so; of the rolling update
+it is the longest time from a pod's deletion mark to its last request. *Whole again after* is from the repair until the router
+routes by what changed meanwhile or just after: a pod that is gone, a new one, another name of the route; of the rolling update
+it is the whole update."""
+
 TOKENS = """A router with one source of tokens, which fails. *Added* is what requests waited for tokens; *used again* is from the
 repair until the source gives tokens again."""
 
-# The header of the tables that are merged to one.
+# The first heads of the tables that are merged to one.
 MERGED = "fault"
+CLUSTERS = "cluster event"
 
 
 class Table:
@@ -40,8 +47,8 @@ class Table:
         rows = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
         self.heads, self.rows = rows[0], rows[2:]
 
-    def is_merged(self):
-        return self.heads[0] == MERGED
+    def is_of(self, kind):
+        return self.heads[0] == kind
 
 
 def read_tables(text):
@@ -96,8 +103,9 @@ def versions():
 
 
 def page(tables, outcome, args):
-    merged = [table for table in tables if table.is_merged()]
-    others = [table for table in tables if not table.is_merged()]
+    merged = [table for table in tables if table.is_of(MERGED)]
+    clusters = [table for table in tables if table.is_of(CLUSTERS)]
+    others = [table for table in tables if table not in merged + clusters]
     now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M")
     parts = [
         HEAD.rstrip(),
@@ -112,6 +120,9 @@ def page(tables, outcome, args):
         parts += [FAULTS, shown(merged[0].heads, sorted(row for table in merged for row in table.rows))]
     else:
         parts.append("**No figures**: no test came as far.")
+    if clusters:
+        rows = sorted(row for table in clusters for row in table.rows)
+        parts += ["### Pods and the API server", CLUSTER, shown(clusters[0].heads, rows)]
     if others:
         parts += ["### Sources of tokens", TOKENS]
         for table in sorted(others, key=lambda table: table.title):

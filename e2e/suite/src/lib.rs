@@ -8,6 +8,7 @@ pub mod h2c;
 pub mod paths;
 pub mod report;
 pub mod router;
+pub mod scale;
 pub mod scripted;
 pub mod socket;
 

@@ -165,6 +165,67 @@ async fn a_slow_engine_is_left_for_another_where_the_target_asks() -> anyhow::Re
     anyhow::bail!("the silent engine was never asked")
 }
 
+/// A retry may come minutes after the decision: pods that terminate or are gone by then get none.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_leaves_service_meanwhile_gets_no_retry() -> anyhow::Result<()> {
+    let busy = json_answer("503 Service Unavailable", r#"{"error":{"code":"busy"}}"#);
+    for stays in [true, false] {
+        let script = || vec![Step::Wait, Step::Send(busy.clone()), Step::Again];
+        let (one, other) = (scripted(script()).await?, scripted(script()).await?);
+        let router = router().await?;
+        router.gateway.state.replace(plan(target(server(), &[&one, &other])));
+        let asked = tokio::spawn(send(router.inference, post("/v1/chat/completions", CHAT)?));
+        let (first, second) = loop {
+            match (one.arrived().len(), other.arrived().len()) {
+                (1, 0) => break (&one, &other),
+                (0, 1) => break (&other, &one),
+                _ => tokio::task::yield_now().await,
+            }
+        };
+        let mut left = target(server(), &[first, second]);
+        left.endpoints[1].ready = false;
+        left.endpoints.truncate(if stays { 2 } else { 1 });
+        router.gateway.state.replace(plan(left));
+        // Were it asked, it would answer.
+        second.proceed();
+        first.proceed();
+        let answer = asked.await??;
+        assert_eq!((answer.status().as_u16(), code(answer.body())), (503, "busy".to_owned()));
+        assert_eq!(second.arrived().len(), 0, "it had left when the retry was due");
+        let denied = router.metric(r#"kvasir_retries_denied_total{model="index-name",reason="left"}"#);
+        assert_eq!(denied, Some(1.0));
+    }
+    Ok(())
+}
+
+/// A pod that terminates gets no requests, though it alone has what they are about.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stored_response_brings_no_work_to_a_pod_that_terminates() -> anyhow::Result<()> {
+    let stored = json_answer("200 OK", r#"{"id":"resp_a","object":"response"}"#);
+    let (engine, router) = (scripted(vec![Step::Send(stored), Step::Again]).await?, router().await?);
+    let next = || post("/v1/responses", r#"{"model":"m","input":"more","previous_response_id":"resp_a"}"#);
+    router.gateway.state.replace(plan(target(server(), &[&engine])));
+    assert_eq!(
+        send(router.inference, post("/v1/responses", r#"{"model":"m","input":"x"}"#)?).await?.status(),
+        200
+    );
+    assert_eq!(send(router.inference, next()?).await?.status(), 200);
+    let mut terminating = target(server(), &[&engine]);
+    terminating.endpoints[0].ready = false;
+    router.gateway.state.replace(plan(terminating));
+    for request in [next()?, get("/v1/responses/resp_a")?] {
+        let refused = send(router.inference, request).await?;
+        assert_eq!((refused.status().as_u16(), code(refused.body())), (503, "no_endpoint".to_owned()));
+        assert!(refused.headers().contains_key(RETRY_AFTER));
+    }
+    assert_eq!(engine.arrived().len(), 2);
+    router.gateway.state.replace(plan(target(server(), &[&engine])));
+    assert_eq!(send(router.inference, get("/v1/responses/resp_a")?).await?.status(), 200, "it came back");
+    router.gateway.state.replace(plan(target(server(), &[])));
+    assert_eq!(send(router.inference, next()?).await?.status(), 400, "it is gone for good");
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn model_and_labels_are_those_of_the_objects() -> anyhow::Result<()> {
     let (engine, router) = (scripted(good()).await?, router().await?);

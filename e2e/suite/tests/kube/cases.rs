@@ -81,6 +81,8 @@ fn cases_are_well_written() {
             format::named(&case, &with_ports()).map_err(|error| format!("{file}: {error}: {case}"));
         let case = case.unwrap();
         assert!(!case.source.is_empty() && !case.steps.is_empty(), "{file}: {}", case.title);
+        let apart = case.namespaces.is_empty() || case.scope == Scope::Cluster;
+        assert!(apart, "{file}: {}: more namespaces need the scope of a cluster", case.title);
         assert!(titles.insert(case.title.clone()), "{file}: there are two cases {:?}", case.title);
     }
 }
@@ -108,7 +110,7 @@ fn chosen(scope: Scope) -> Vec<(String, Value)> {
 
 fn report(outcomes: Vec<Vec<String>>) {
     let (count, wrong) = (outcomes.len(), outcomes.concat());
-    assert!(wrong.is_empty(), "{} of {count} cases:\n\n{}\n", wrong.len(), wrong.join("\n\n"));
+    assert!(wrong.is_empty(), "{count} cases, {} mistakes:\n\n{}\n", wrong.len(), wrong.join("\n\n"));
 }
 
 /// Everything that is wrong with a case.

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::sync::OnceCell;
 
 /// The kinds that the definitions beside the checkout define.
-const KINDS: [&str; 7] = [
+pub const KINDS: [&str; 7] = [
     "ModelRoute",
     "ModelServer",
     "ExternalModelProvider",

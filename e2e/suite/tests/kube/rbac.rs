@@ -246,7 +246,8 @@ impl Stage {
             })
             .await;
         }
-        let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "kvasir-router"}});
+        let name = &self.settings.kubernetes.as_ref().unwrap().lease_name;
+        let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}});
         self.until("the lease is held", async || {
             let lease = find(&self.client, &self.space, &lease).await.unwrap();
             lease.is_some_and(|lease| {
@@ -260,7 +261,9 @@ impl Stage {
     }
 
     async fn default_gateway_is_made(&self) {
-        if self.told.iter().any(|object| object["kind"] == "Gateway") {
+        let kubernetes = self.settings.kubernetes.as_ref().unwrap();
+        let is_watched = kubernetes.watch_namespace.as_ref().is_none_or(|namespace| *namespace == self.space);
+        if is_watched && self.told.iter().any(|object| object["kind"] == "Gateway") {
             let gateway = json!({"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "metadata": {"name": "default"}});
             self.until("the default Gateway is made", async || {
                 find(&self.client, &self.space, &gateway).await.unwrap().is_some()
@@ -271,7 +274,9 @@ impl Stage {
 
     /// The Secret is full, and every hook trusts somebody.
     async fn certificate_is_trusted(&self) {
-        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "kthena-router-webhook-certs"}});
+        let webhook = self.settings.kubernetes.as_ref().and_then(|kubernetes| kubernetes.webhook.as_ref());
+        let name = &webhook.unwrap().secret_name;
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}});
         self.until("the webhook has a certificate", async || {
             let secret = find(&self.client, &self.space, &secret).await.unwrap();
             secret.is_some_and(|secret| {

@@ -44,6 +44,9 @@ pub struct Case {
     pub objects: Vec<Value>,
     #[serde(default)]
     pub pods: Vec<PodSpec>,
+    /// Letters of ports that somebody else listens on.
+    #[serde(default)]
+    pub taken: Vec<String>,
     pub steps: Vec<Step>,
 }
 
@@ -149,6 +152,9 @@ pub struct Step {
     pub labels: BTreeMap<String, BTreeMap<String, String>>,
     #[serde(default)]
     pub answers: BTreeMap<String, Answers>,
+    /// Ports that nobody else listens on any more.
+    #[serde(default)]
+    pub free: Vec<String>,
     /// Pods that get a deletion mark and stay.
     #[serde(default)]
     pub terminate: Vec<String>,
@@ -255,6 +261,8 @@ pub struct Upstream {
 pub struct StatusExpected {
     /// `Kind/name`.
     pub of: String,
+    /// Where it is, if not in the case's own.
+    pub namespace: Option<String>,
     /// The Gateway at which it says so.
     pub parent: Option<String>,
     /// The listener of a Gateway, or of the parent.

@@ -1,7 +1,7 @@
 //! The little world of one case: its namespaces, objects, pods with their engines, and its router.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -38,6 +38,8 @@ pub struct World {
     /// What has to be taken away again.
     made: Vec<Value>,
     router: Option<Router>,
+    /// Ports that somebody else listens on.
+    taken: BTreeMap<String, TcpListener>,
 }
 
 /// A pod with its engines.
@@ -77,12 +79,17 @@ impl World {
             pods: BTreeMap::new(),
             made: Vec::new(),
             router: None,
+            taken: BTreeMap::new(),
         };
         Ok((world, case))
     }
 
     /// Everything that the case begins with, and a router over it.
     pub async fn begin(&mut self, cluster: &Cluster, case: &Case) -> Result<()> {
+        for letter in &case.taken {
+            let listener = TcpListener::bind(("127.0.0.1", self.port(Some(letter))?))?;
+            self.taken.insert(letter.clone(), listener);
+        }
         if !case.older.is_empty() {
             self.apply(&case.older).await?;
             next_second().await;
@@ -149,6 +156,10 @@ impl World {
             delete(&self.client, &self.space, &object.to_string()).await?;
             self.changed = true;
         }
+        for letter in &step.free {
+            self.taken.remove(letter).with_context(|| format!("nobody has the port {letter}"))?;
+            self.changed = true;
+        }
         for pod in &step.pods {
             self.make_pod(pod).await?;
         }
@@ -194,8 +205,11 @@ impl World {
         for short in short {
             let object = objects::whole(short).map_err(|error| anyhow!(error))?;
             apply(&self.client, &self.space, &object.to_string()).await?;
-            self.made.push(object);
             self.changed = true;
+            // Nobody finishes what is in a namespace, so none ever goes away.
+            if object["kind"] != "Namespace" {
+                self.made.push(object);
+            }
         }
         Ok(())
     }
