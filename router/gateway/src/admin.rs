@@ -28,9 +28,9 @@ const PATHS: &str = "GET  /explain                  the last decisions\n\
                      GET  /debug/index              what is known of every endpoint's cache\n\
                      GET  /debug/tokens             how each model is tokenized\n\
                      GET  /debug/coordination       what is shared with other replicas through Redis\n\
-                     GET  /debug/kubernetes         in a cluster: what is watched, the lease, the webhook, the document
-                     GET  /debug/config_dump/KIND   in a cluster: objects as they were last seen, and
-                                               /debug/config_dump/namespaces/NAMESPACE/KIND/NAME
+                     GET  /debug/kubernetes         in a cluster: what is watched, the lease, the webhook, the document\n\
+                     GET  /debug/config_dump/KIND   in a cluster: objects as they were last seen, and\n\
+                                               /debug/config_dump/namespaces/NAMESPACE/KIND/NAME\n\
                      POST /endpoints/drain?endpoint=ID|URL     take an endpoint out of service\n\
                      POST /endpoints/undrain?endpoint=ID|URL   put it back\n";
 
