@@ -4,6 +4,8 @@ use http::Method;
 use kvasir_core::RequestKind;
 use pingora_http::RequestHeader;
 
+use crate::service::Door;
+
 /// Which of the router's doors a request comes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
@@ -57,14 +59,17 @@ impl Errand {
 }
 
 /// Sorts a request by its head alone.
-pub(crate) fn classify(header: &RequestHeader, shows_metrics: bool) -> Entry {
+pub(crate) fn classify(header: &RequestHeader, door: Door) -> Entry {
     if header.headers.contains_key(http::header::UPGRADE) {
         return Entry::Upgrade;
     }
-    if shows_metrics && header.method == Method::GET && header.uri.path() == "/metrics" {
+    if door.shows_metrics && header.method == Method::GET && header.uri.path() == "/metrics" {
         return Entry::Metrics;
     }
-    entry_of(&header.method, header.uri.path())
+    match entry_of(&header.method, header.uri.path()) {
+        Entry::Health | Entry::Ready if !door.is_own => Entry::Unknown,
+        entry => entry,
+    }
 }
 
 /// Sorts a request by its method and path.
@@ -125,6 +130,8 @@ pub(crate) fn decode(segment: &str) -> String {
 mod tests {
     use super::*;
 
+    const OWN: Door = Door { port: 8080, is_own: true, shows_metrics: false };
+
     #[test]
     fn paths_lead_to_their_doors() {
         let cases = [
@@ -147,11 +154,19 @@ mod tests {
         ];
         for (method, path, entry) in cases {
             let header = RequestHeader::build(method, path.as_bytes(), None).unwrap();
-            assert_eq!(classify(&header, false), entry, "{method} {path}");
+            assert_eq!(classify(&header, OWN), entry, "{method} {path}");
         }
         let mut header = RequestHeader::build("GET", b"/v1/realtime", None).unwrap();
         header.insert_header("upgrade", "websocket").unwrap();
-        assert_eq!(classify(&header, true), Entry::Upgrade);
+        assert_eq!(classify(&header, OWN), Entry::Upgrade);
+    }
+
+    #[test]
+    fn health_is_a_path_like_any_other_at_the_ports_of_gateways() {
+        for path in ["/healthz", "/readyz"] {
+            let header = RequestHeader::build("GET", path.as_bytes(), None).unwrap();
+            assert_eq!(classify(&header, Door { is_own: false, ..OWN }), Entry::Unknown, "{path}");
+        }
     }
 
     #[test]
@@ -164,7 +179,7 @@ mod tests {
             ("GET", "/metrics/x", true, Entry::Unknown),
         ] {
             let header = RequestHeader::build(method, path.as_bytes(), None).unwrap();
-            assert_eq!(classify(&header, shown), entry, "{method} {path}");
+            assert_eq!(classify(&header, Door { shows_metrics: shown, ..OWN }), entry, "{method} {path}");
         }
     }
 

@@ -22,7 +22,7 @@ pub(crate) enum Ending {
 
 /// Serves one request whose head has been read, and that came in by `door`.
 pub(crate) async fn serve(gateway: &Arc<Gateway>, session: &mut ServerSession, door: Door) -> Ending {
-    let errand = match classify(session.req_header(), door.shows_metrics) {
+    let errand = match classify(session.req_header(), door) {
         Entry::StoredResponse(id) => Errand::Stored(id),
         Entry::Inference(kind) => Errand::Call(kind),
         Entry::Unknown | Entry::WrongMethod if forward::may_be_known(gateway) => Errand::Forward,

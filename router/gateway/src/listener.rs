@@ -115,7 +115,7 @@ impl Doors {
         let silence = gateway.limits.header_timeout;
         // A socket that cannot tell its address has none that a route could name, and no neighbours.
         let main = self.inference.local_addr().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)));
-        let door = Door { port: main.port(), shows_metrics: gateway.metrics_on_router_port };
+        let door = Door { port: main.port(), is_own: true, shows_metrics: gateway.metrics_on_router_port };
         let inference = accept(
             self.inference,
             Arc::new(Service::new(Arc::clone(&gateway), door)),
@@ -175,7 +175,7 @@ impl Opener for Beside {
         shutdown: watch::Receiver<bool>,
         accepting: CancellationToken,
     ) -> JoinHandle<()> {
-        let door = Door { port, shows_metrics: false };
+        let door = Door { port, is_own: false, shows_metrics: false };
         let service = Arc::new(Service::new(Arc::clone(&self.gateway), door));
         accept(listener, service, self.gateway.limits.header_timeout, shutdown, accepting)
     }

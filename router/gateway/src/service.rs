@@ -18,6 +18,8 @@ use crate::timers;
 pub(crate) struct Door {
     /// The port that requests come in by.
     pub port: u16,
+    /// Whether this is the router's own port, where `/healthz` and `/readyz` are; elsewhere they are paths like any other.
+    pub is_own: bool,
     /// Whether `GET /metrics` is answered here.
     pub shows_metrics: bool,
 }

@@ -14,10 +14,12 @@ pub fn init(level: &str, json: bool) -> Result<(), String> {
     let filter = EnvFilter::try_new(level).map_err(|error| format!("--log-level {level:?}: {error}"))?;
     // Libraries report every connection that ends; the access log, the index's counters and the controllers already
     // have those.
-    let quiet = ["pingora_core=off", "zeromq=warn", "kube_client=off", "kube_runtime=off"].into_iter().filter(|quiet| {
-        let (library, _) = quiet.split_once('=').unwrap_or_default();
-        !level.contains(library)
-    });
+    let quiet = ["pingora_core=off", "zeromq=warn", "kube_client=off", "kube_runtime=off"]
+        .into_iter()
+        .filter(|quiet| {
+            let (library, _) = quiet.split_once('=').unwrap_or_default();
+            !level.contains(library)
+        });
     let filter = quiet.filter_map(|directive| directive.parse().ok()).fold(filter, EnvFilter::add_directive);
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)

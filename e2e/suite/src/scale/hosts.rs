@@ -25,7 +25,7 @@ use super::{PodNumber, served_name};
 const BACKLOG: u32 = 4096;
 
 /// Histograms on a metrics page, and buckets of each: with them it is as long as that of a vLLM rank, some 60 kB.
-const HISTOGRAMS: usize = 26;
+const HISTOGRAMS: usize = 23;
 const BUCKETS: usize = 24;
 
 /// The listener. Its connections end with it.

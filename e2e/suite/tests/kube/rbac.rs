@@ -247,7 +247,8 @@ impl Stage {
             .await;
         }
         let name = &self.settings.kubernetes.as_ref().unwrap().lease_name;
-        let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}});
+        let lease =
+            json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}});
         self.until("the lease is held", async || {
             let lease = find(&self.client, &self.space, &lease).await.unwrap();
             lease.is_some_and(|lease| {

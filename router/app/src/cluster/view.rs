@@ -141,6 +141,7 @@ fn add_kinds(status: &RoomStatus, page: &mut Page) {
     family(&names::KUBERNETES_WATCH_RESTARTS, &|kind| kind.restarts as f64);
     family(&names::KUBERNETES_WATCH_UP, &|kind| f64::from(u8::from(kind.is_watched())));
     // A kind of which nothing was heard has no age.
-    let ages = status.kinds.iter().filter_map(|kind| Some((vec![kind.name], kind.last_event_age?.as_secs_f64())));
+    let ages =
+        status.kinds.iter().filter_map(|kind| Some((vec![kind.name], kind.last_event_age?.as_secs_f64())));
     page.family(&names::KUBERNETES_EVENT_AGE, ages.collect::<Vec<_>>());
 }
