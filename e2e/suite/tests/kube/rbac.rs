@@ -91,7 +91,7 @@ async fn a_router_of_all_namespaces_is_granted_what_it_uses() {
     .await;
     stage.perform().await;
     // With an empty Secret there is a certificate to be made again, this time in its place.
-    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "kthena-router-webhook-certs"},
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": stage.certificate_secret()},
         "type": "kubernetes.io/tls", "data": {"tls.crt": "", "tls.key": ""}});
     apply(&stage.client, &stage.space, &secret.to_string()).await.unwrap();
     stage.perform().await;
@@ -110,7 +110,7 @@ async fn a_router_of_one_namespace_is_granted_what_it_uses() {
             .set(format!("global.webhook.caBundle={bundle}"))
     })
     .await;
-    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "kthena-router-webhook-certs"},
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": stage.certificate_secret()},
         "type": "kubernetes.io/tls",
         "stringData": {"tls.crt": certificate.cert.pem(), "tls.key": certificate.signing_key.serialize_pem()}});
     apply(&stage.client, &stage.space, &secret.to_string()).await.unwrap();
@@ -273,10 +273,20 @@ impl Stage {
         }
     }
 
+    /// The name of the Secret with the webhook's certificate.
+    fn certificate_secret(&self) -> &str {
+        &self
+            .settings
+            .kubernetes
+            .as_ref()
+            .and_then(|kubernetes| kubernetes.webhook.as_ref())
+            .unwrap()
+            .secret_name
+    }
+
     /// The Secret is full, and every hook trusts somebody.
     async fn certificate_is_trusted(&self) {
-        let webhook = self.settings.kubernetes.as_ref().and_then(|kubernetes| kubernetes.webhook.as_ref());
-        let name = &webhook.unwrap().secret_name;
+        let name = self.certificate_secret();
         let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}});
         self.until("the webhook has a certificate", async || {
             let secret = find(&self.client, &self.space, &secret).await.unwrap();
