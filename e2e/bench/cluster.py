@@ -44,8 +44,9 @@ def targets(figures):
          CHANGE_MS, False),
         ("cluster: a pod not ready to the first request without it: p99", f"{CHANGE_MS} ms", "ms", change("unready_us"),
          CHANGE_MS, False),
-        ("cluster: requests failed during changes", "0", "", busy.get("failed"), 0, False),
-        ("cluster: requests that saw half a change, or an old state for longer than 1 s", "0", "", busy.get("wrong"), 0, False),
+        ("cluster: requests failed during changes", "0 requests", "requests", busy.get("failed"), 0, False),
+        ("cluster: requests that saw half a change, or an old state for longer than 1 s", "0 requests", "requests",
+         busy.get("wrong"), 0, False),
         ("cluster: what changes add to a request's time: p99", f"{P99_ADDED_MS} ms", "ms",
          (busy["routed_us"]["p99"] - quiet["routed_us"]["p99"]) / 1e3 if measured else None, P99_ADDED_MS, False),
     ]
@@ -107,7 +108,7 @@ def single_text(figures):
     quiet = median(phase["cores"]["router"] for phase in figures["quiet"])
     one = cpu_of_a_change(figures, alone, figures["idle"])
     many = cpu_of_a_change(figures, busy, {"cores": {"router": quiet}})
-    return (f"One change at a time, {single['route_us']['count']} of each kind, {single['ready_us']['count'] and 250} ms apart. A plan "
+    return (f"One change at a time, {single['route_us']['count']} of each kind, 250 ms apart. A plan "
             f"(all objects made into routes and endpoints, and taken into use) took {single['plan_us']['p50'] / 1e3:.1f} ms p50, "
             f"{single['plan_us']['p99'] / 1e3:.1f} ms p99. A change cost the router {one:.1f} ms of processor when it came alone "
             f"({alone['changes']} changes, {alone['plans']:.0f} plans), and {many:.1f} ms among {busy['changes_per_second']:.0f} a second "

@@ -242,7 +242,7 @@ def millions(value):
 def target_table(run):
     lines = []
     for work, wanted, unit, measured, bound, more in targets(run):
-        digits = 2 if unit in ("ms", "s", "M/s") else 0 if unit == "/s" else 1
+        digits = 2 if unit in ("ms", "s", "M/s") else 0 if unit in ("/s", "requests") else 1
         if wanted.endswith(("hop", "of bound", "HGETALL")) and bound is not None:
             wanted = f"{wanted} = {bound:.1f} {unit}"
         lines.append([work, wanted, "-" if measured is None else f"{figure(measured, digits)} {unit}",
