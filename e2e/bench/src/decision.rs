@@ -171,6 +171,7 @@ impl Decider {
             cache_salt: scan.cache_salt,
             skips_cache: scan.skips_cache,
             max_tokens: scan.max_tokens,
+            session: None,
             body: body.clone(),
         })
     }

@@ -206,6 +206,7 @@ impl Template {
             cache_salt: scan.cache_salt,
             skips_cache: scan.skips_cache,
             max_tokens: scan.max_tokens,
+            session: None,
             body,
         };
         Ok(Self { request, chat: Stamped::new(&chat) })

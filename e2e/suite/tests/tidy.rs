@@ -21,6 +21,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("kvasir-tokenize", 1),
     ("kvasir-upstream", 1),
     ("kvasir-coordination", 1),
+    ("kvasir-admission", 1),
     ("kvasir-state", 2),
     ("kvasir-controllers", 3),
     ("kvasir-scheduler", 2),
@@ -31,6 +32,7 @@ const FLOORS: &[(&str, u8)] = &[
     ("kvasir-mock-engine", 4),
     ("kvasir-probe", 4),
     ("kvasir-bench", 4),
+    ("kvasir-simulator", 4),
     ("kvasir", 5),
     ("kvasir-suite", 6),
 ];

@@ -60,6 +60,7 @@ fn cycle(pods: &[Pod], blocks: &[u64], tokens: usize) -> CycleState {
         cache_salt: None,
         skips_cache: false,
         max_tokens: None,
+        session: None,
         body: Bytes::new(),
     };
     let mut cycle = CycleState::new(&request);
@@ -99,6 +100,7 @@ fn candidates(pods: &[Pod]) -> Candidates {
             peers_in_flight: 0,
             sample: None,
             foreign_faded: 0.0,
+            adapter: kvasir_core::AdapterStanding::Unknown,
         };
         Candidate { endpoint: Arc::new(endpoint), load }
     };

@@ -14,19 +14,45 @@ pub struct Candidate {
     pub load: Load,
 }
 
+/// Which part of a request a run chooses an endpoint for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Phase {
+    /// All of it.
+    #[default]
+    Whole,
+    /// The prompt; another endpoint generates.
+    Prefill,
+    /// The answer; another endpoint has computed the prompt.
+    Decode,
+}
+
 /// The candidates of one decision with a keep-mask. Filters clear entries; the list itself never moves, so
 /// scores and prefix hits stay aligned with it.
 #[derive(Clone, Debug, Default)]
 pub struct Candidates {
     all: Vec<Candidate>,
     keep: Vec<bool>,
+    phase: Phase,
 }
 
 impl Candidates {
     /// All kept.
     pub fn new(all: Vec<Candidate>) -> Self {
         let keep = vec![true; all.len()];
-        Self { all, keep }
+        Self { all, keep, phase: Phase::Whole }
+    }
+
+    /// What is chosen for. Scorers that weigh prefill and decode work look at it.
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Begins another run over the same list: keeps everything again that `keep` wants for `phase`.
+    pub fn begin_phase(&mut self, phase: Phase, mut keep: impl FnMut(&Candidate) -> bool) {
+        self.phase = phase;
+        for (candidate, slot) in self.all.iter().zip(self.keep.iter_mut()) {
+            *slot = keep(candidate);
+        }
     }
 
     /// How many there are, dropped ones included.

@@ -7,8 +7,8 @@ use smallvec::SmallVec;
 
 use crate::block::BlockChain;
 use crate::block_index::PrefixHit;
-use crate::ids::{ModelName, RequestId};
-use crate::request::InferenceRequest;
+use crate::ids::{AdapterName, ModelName, RequestId};
+use crate::request::{InferenceRequest, SessionKey};
 use crate::tokens::{TokenizeError, Tokenized};
 
 /// The number of the next cycle.
@@ -49,6 +49,14 @@ pub struct CycleState {
     pub text_hashes: Vec<u64>,
     /// Whether the engine skips its cache for this request, so that no hit counts.
     pub skips_cache: bool,
+    /// Whether the answer is streamed, so that its first byte tells of the first token.
+    pub streamed: bool,
+    /// Most output tokens the client asked for, when it said.
+    pub max_tokens: Option<u32>,
+    /// The adapter, when the client asked for one.
+    pub adapter: Option<AdapterName>,
+    /// The conversation, when it is known.
+    pub session: Option<SessionKey>,
     /// How long gathering took.
     pub gathered_in: Duration,
 }
@@ -67,6 +75,10 @@ impl CycleState {
             prompt_tokens: u32::try_from(request.body.len() / 4).unwrap_or(u32::MAX),
             text_hashes: Vec::new(),
             skips_cache: request.skips_cache,
+            streamed: request.stream,
+            max_tokens: request.max_tokens,
+            adapter: request.adapter.clone(),
+            session: request.session,
             gathered_in: Duration::ZERO,
         }
     }
@@ -106,6 +118,7 @@ mod tests {
             cache_salt: None,
             skips_cache: false,
             max_tokens: None,
+            session: None,
             body: Bytes::new(),
         };
         let mut cycle = CycleState::new(&request);

@@ -13,8 +13,19 @@ pub struct Pick {
     pub index: usize,
     /// Where to send the request (decode side when prefill is apart).
     pub endpoint: Arc<Endpoint>,
-    /// Where to prefill, when that is another pod.
-    pub prefill: Option<Arc<Endpoint>>,
+    /// Where to prefill, when that is another endpoint.
+    pub prefill: Option<PrefillPick>,
+    /// Weighted total.
+    pub total: f64,
+}
+
+/// The endpoint that computes the prompt for another one.
+#[derive(Clone, Debug)]
+pub struct PrefillPick {
+    /// Index in the candidates.
+    pub index: usize,
+    /// The endpoint.
+    pub endpoint: Arc<Endpoint>,
     /// Weighted total.
     pub total: f64,
 }
@@ -28,6 +39,10 @@ pub struct ScoreLine {
     pub weight: f64,
     /// One entry for each candidate; `None` is "no opinion".
     pub scores: Vec<Option<f64>>,
+    /// What the scorer expects, seconds until the first token, aligned with the candidates; empty for a scorer that
+    /// expects nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub expected_seconds: Vec<Option<f64>>,
 }
 
 /// Every scorer's line and the totals.

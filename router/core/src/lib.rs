@@ -8,6 +8,7 @@ pub mod block_index;
 pub mod block_query;
 pub mod candidates;
 pub mod clock;
+pub mod connector;
 pub mod cycle;
 pub mod decision;
 pub mod endpoint;
@@ -26,21 +27,22 @@ pub mod usage;
 pub use block::{BlockChain, BlockHash, BlockSize, CacheScope};
 pub use block_index::{BlockIndex, PrefixHit};
 pub use block_query::{BlockLookup, BlockQuery, QueryError, QueryOwner};
-pub use candidates::{Candidate, Candidates};
+pub use candidates::{Candidate, Candidates, Phase};
 pub use clock::{Clock, SystemClock};
+pub use connector::ConnectorKind;
 pub use cycle::{CycleState, TokenSlot};
-pub use decision::{Decision, Pick, ScoreLine, ScorerTotals};
+pub use decision::{Decision, Pick, PrefillPick, ScoreLine, ScorerTotals};
 pub use endpoint::{Address, Completeness, Endpoint, EndpointDirectory, EngineKind, Role, UpstreamTls};
 pub use error::{ErrorKind, Origin, RouterError};
 pub use ids::{AdapterName, EndpointId, ModelName, OwnerSlot, RequestId};
 pub use kv_event::{EngineHash, KvEvent, Medium, Stored};
-pub use load::{EngineSample, InFlightCost, Load, LoadBoard, SampleError, SampleSink, SharedLoad};
+pub use load::{AdapterStanding, EngineAdapters, EngineSample, InFlightCost, Load, LoadBoard, SampleError, SampleSink, SharedLoad};
 pub use plugin::{
     DataProducer, Filter, Needs, NoMeter, Picker, PlacementObserver, Plugin, ProduceError, ScheduleError,
     ScheduleMeter, Scorer, Scores,
 };
 pub use record::DecisionRecord;
-pub use request::{InferenceRequest, Prompt, RequestKind};
+pub use request::{InferenceRequest, Prompt, RequestKind, SessionKey};
 pub use shared_blocks::{BlockChange, HeldOn, MirrorSink, OwnerChanges, OwnerContent, OwnerJournal};
 pub use side_call::{SideClient, SideError, SideRequest, SideResponse};
 pub use tokens::{TokenIds, TokenSource, TokenizeError, Tokenized, Tokenizer};

@@ -13,6 +13,34 @@ pub struct InFlightCost {
     pub confirmed_tokens: u32,
 }
 
+/// Where a LoRA adapter stands at one endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AdapterStanding {
+    /// The engine does not tell, or no adapter is asked for.
+    #[default]
+    Unknown,
+    /// In use there now.
+    Resident,
+    /// Requests wait there for it to be loaded.
+    Loading,
+    /// Not in use there, and there is room for another one.
+    Absent,
+    /// Not in use there, and it has to wait until another one leaves.
+    Full,
+}
+
+/// The LoRA adapters of one engine, as it reports them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct EngineAdapters {
+    /// In use by running requests.
+    pub running: Vec<String>,
+    /// Waited for.
+    pub waiting: Vec<String>,
+    /// Most that can be in use at once; 0 when not reported.
+    pub most: u32,
+}
+
 /// One endpoint's numbers, frozen for one decision.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct Load {
@@ -29,6 +57,8 @@ pub struct Load {
     /// The share of the requests that others had sent by then which is taken to have ended since: 0 right after a scrape,
     /// 1 once it is too old to say who is there now.
     pub foreign_faded: f64,
+    /// Where the request's adapter stands there; [`AdapterStanding::Unknown`] for a request without one.
+    pub adapter: AdapterStanding,
 }
 
 impl Load {
@@ -109,6 +139,10 @@ pub trait SampleSink: Send + Sync {
     fn sampled(&self, endpoint: &EndpointId, result: Result<EngineSample, SampleError>);
     /// The models and adapters that `endpoint` listed at `/v1/models`; replaces what was known.
     fn models_listed(&self, endpoint: &EndpointId, models: Vec<String>);
+    /// The adapters that `endpoint` reported with its numbers; `None` when it reports none.
+    fn adapters_seen(&self, endpoint: &EndpointId, adapters: Option<EngineAdapters>) {
+        let _ = (endpoint, adapters);
+    }
     /// An active health probe ended.
     fn probed(&self, endpoint: &EndpointId, healthy: bool);
 }

@@ -1,6 +1,7 @@
 //! The contracts of the scheduler's parts: gather (async), then decide (pure).
 
 use std::ops::BitOr;
+use std::time::Duration;
 
 use rand::Rng;
 
@@ -79,6 +80,13 @@ pub trait Scorer: Plugin {
 
     /// Fills `out`, which comes as long as the pool and all `None`. Scores are nominally 0..=100.
     fn score(&self, cycle: &CycleState, pool: &Candidates, out: &mut Scores);
+
+    /// The same for a scorer that rests on an estimate: `expected` gets the seconds that it expects until the first
+    /// token, as long as the pool, or stays empty.
+    fn score_and_expect(&self, cycle: &CycleState, pool: &Candidates, out: &mut Scores, expected: &mut Scores) {
+        let _ = expected;
+        self.score(cycle, pool, out);
+    }
 }
 
 /// Ranks candidates by their totals. Pure; chance is a parameter.
@@ -122,6 +130,12 @@ pub trait PlacementObserver: Plugin {
     /// An attempt is about to be sent to `endpoint`.
     fn dispatched(&self, cycle: &CycleState, endpoint: &Endpoint, cost: InFlightCost);
 
+    /// The first byte of the attempt's answer is here, `took` after [`dispatched`](Self::dispatched) with the same `cost`.
+    /// Where the answer is not streamed (`CycleState::streamed`), that is its end.
+    fn first_byte(&self, cycle: &CycleState, endpoint: &Endpoint, cost: InFlightCost, took: Duration) {
+        let _ = (cycle, endpoint, cost, took);
+    }
+
     /// The attempt ended well: the answer was relayed to its end. kthena's post-schedule hook.
     fn completed(&self, cycle: &CycleState, endpoint: &Endpoint, usage: Option<&Usage>);
 
@@ -138,6 +152,12 @@ pub enum ScheduleError {
     /// Every candidate was dropped by a filter.
     #[error("all endpoints have been filtered out by {0:?}")]
     AllFiltered(&'static str),
+    /// Prefill and decode are apart, and no endpoint decodes.
+    #[error("no decode endpoint is available")]
+    NoDecode,
+    /// Prefill and decode are apart, and no group has both.
+    #[error("no pair of a prefill and a decode endpoint is available")]
+    NoPair,
 }
 
 /// Counts what the scheduler and its parts do. Implemented by `telemetry`; every call is cheap.
@@ -148,7 +168,7 @@ pub trait ScheduleMeter: Send + Sync {
         model: &ModelName,
         plugin: &'static str,
         kind: &'static str,
-        took: std::time::Duration,
+        took: Duration,
     );
     /// The best candidate's matched share of the prompt, 0 to 1, as `plugin` saw it.
     fn match_ratio(&self, model: &ModelName, plugin: &'static str, ratio: f64);
@@ -163,7 +183,7 @@ pub trait ScheduleMeter: Send + Sync {
 pub struct NoMeter;
 
 impl ScheduleMeter for NoMeter {
-    fn plugin_ran(&self, _: &ModelName, _: &'static str, _: &'static str, _: std::time::Duration) {}
+    fn plugin_ran(&self, _: &ModelName, _: &'static str, _: &'static str, _: Duration) {}
     fn match_ratio(&self, _: &ModelName, _: &'static str, _: f64) {}
     fn produce_failed(&self, _: &ModelName, _: &'static str, _: &'static str) {}
     fn prefix_evicted(&self, _: &ModelName, _: u64) {}

@@ -54,6 +54,10 @@ pub enum Prompt {
     Input(Range<usize>),
 }
 
+/// A conversation, by a hash of what the client calls it: the name itself is the client's business.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct SessionKey(pub u64);
+
 /// One inference call as the router sees it: what was scanned, and the body as received.
 #[derive(Clone, Debug)]
 pub struct InferenceRequest {
@@ -77,6 +81,8 @@ pub struct InferenceRequest {
     pub skips_cache: bool,
     /// Most output tokens the client asked for, when it said.
     pub max_tokens: Option<u32>,
+    /// The conversation that the request belongs to, when it says so in a way that settings ask for.
+    pub session: Option<SessionKey>,
     /// The body, whole, as the client sent it (decoded if it was compressed).
     pub body: Bytes,
 }

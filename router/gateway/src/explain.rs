@@ -120,6 +120,10 @@ pub(crate) fn fill(record: &mut DecisionRecord, placed: &Placed) {
             plugin: line.plugin,
             weight: line.weight,
             scores: shown.iter().map(|index| line.scores.get(*index).copied().flatten()).collect(),
+            expected_seconds: match line.expected_seconds.is_empty() {
+                true => Vec::new(),
+                false => shown.iter().map(|index| line.expected_seconds.get(*index).copied().flatten()).collect(),
+            },
         })
         .collect();
 }
@@ -176,6 +180,7 @@ mod tests {
             cache_salt: None,
             skips_cache: false,
             max_tokens: None,
+            session: None,
             body: Bytes::new(),
         };
         begin(&id.into(), &request, 0)

@@ -78,6 +78,14 @@ pub(crate) async fn choose(
             ErrorKind::NoEndpoint { reason: "no candidate is left", retry_after: RETRY_AFTER }
         }
         ScheduleError::AllFiltered(filter) => ErrorKind::Overloaded { filter, retry_after: RETRY_AFTER },
+        ScheduleError::NoDecode => ErrorKind::NoEndpoint {
+            reason: "the model has no decode endpoint in service",
+            retry_after: RETRY_AFTER,
+        },
+        ScheduleError::NoPair => ErrorKind::NoEndpoint {
+            reason: "the model has no pair of a prefill and a decode endpoint in service",
+            retry_after: RETRY_AFTER,
+        },
     })?;
     let decided = gateway.clock.now();
     let gather = gathered.duration_since(begun);

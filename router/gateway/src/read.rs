@@ -85,6 +85,7 @@ pub(crate) fn parse(
             cache_salt: None,
             skips_cache: false,
             max_tokens: None,
+            session: None,
             body: received.body.clone(),
         };
         return Ok(Call { request, found: Found::Form(form), received });
@@ -108,6 +109,7 @@ pub(crate) fn parse(
         cache_salt: scan.cache_salt.clone(),
         skips_cache: scan.skips_cache,
         max_tokens: scan.max_tokens,
+            session: None,
         body: received.body.clone(),
     };
     Ok(Call { request, found: Found::Json(Box::new(scan)), received })

@@ -153,6 +153,7 @@ pub(crate) fn promptless(trail: &Trail<'_>, kind: RequestKind, model: &ModelName
         cache_salt: None,
         skips_cache: true,
         max_tokens: None,
+        session: None,
         body: Bytes::new(),
     }
 }

@@ -101,6 +101,7 @@ fn candidate(index: u32) -> Candidate {
         peers_in_flight: 0,
         sample: Some(sample),
         foreign_faded: 0.0,
+        adapter: kvasir_core::AdapterStanding::Unknown,
     };
     Candidate { endpoint: Arc::new(endpoint), load }
 }
@@ -117,6 +118,7 @@ fn cycle(count: u32) -> CycleState {
         cache_salt: None,
         skips_cache: false,
         max_tokens: None,
+        session: None,
         body: Bytes::new(),
     };
     let mut cycle = CycleState::new(&request);

@@ -89,6 +89,13 @@ impl Scheduler {
         }
     }
 
+    /// The first byte of the attempt's answer is here, `took` after it was dispatched at this `cost`.
+    pub fn first_byte(&self, cycle: &CycleState, endpoint: &Endpoint, cost: InFlightCost, took: Duration) {
+        for observer in &self.profile.observers {
+            observer.first_byte(cycle, endpoint, cost, took);
+        }
+    }
+
     /// The attempt's answer was relayed to its end.
     pub fn completed(&self, cycle: &CycleState, endpoint: &Endpoint, usage: Option<&Usage>) {
         for observer in &self.profile.observers {

@@ -86,7 +86,8 @@ impl Profile {
         let mut lines = Vec::with_capacity(self.scorers.len());
         for (scorer, weight) in &self.scorers {
             let mut scores: Scores = vec![None; pool.len()];
-            scorer.score(cycle, pool, &mut scores);
+            let mut expected_seconds: Scores = Vec::new();
+            scorer.score_and_expect(cycle, pool, &mut scores, &mut expected_seconds);
             watch.lap(scorer.name(), "score");
             scores.resize(pool.len(), None);
             for (score, total) in scores.iter_mut().zip(&mut totals) {
@@ -97,7 +98,7 @@ impl Profile {
                     *sum += value * weight;
                 }
             }
-            lines.push(ScoreLine { plugin: scorer.name(), weight: *weight, scores });
+            lines.push(ScoreLine { plugin: scorer.name(), weight: *weight, scores, expected_seconds });
         }
         ScorerTotals { lines, totals }
     }

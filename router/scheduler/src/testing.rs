@@ -45,6 +45,7 @@ pub fn request() -> InferenceRequest {
         cache_salt: None,
         skips_cache: false,
         max_tokens: None,
+        session: None,
         body: Bytes::from_static(b"{}"),
     }
 }

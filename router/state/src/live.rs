@@ -58,6 +58,7 @@ impl Live {
             peers_in_flight: peers.in_flight,
             sample: sampled.map(|sampled| sampled.sample),
             foreign_faded: sampled.map_or(0.0, |sampled| freshness.faded(age(&sampled))),
+            adapter: kvasir_core::AdapterStanding::Unknown,
         }
     }
 

@@ -16,7 +16,7 @@ pub use http_route::{
     PlanHttpRule, PlanPath, PlanRedirect, PlanUrlRewrite,
 };
 pub use model_route::{PlanParent, PlanRoute, PlanRule, PlanTo};
-pub use target::{PlanTarget, RetryPolicy, TargetId, TargetKind};
+pub use target::{Disaggregation, PlanTarget, RetryPolicy, TargetId, TargetKind};
 
 /// Everything that requests can be routed by. Made from the settings, or from Kubernetes objects. Plain data: whatever
 /// can be resolved before a request comes is resolved.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kvasir_core::{AdapterName, Endpoint, ModelName};
 
-use crate::plan::{RetryPolicy, TargetId};
+use crate::plan::{Disaggregation, RetryPolicy, TargetId};
 use crate::snapshot::Member;
 
 /// One target. Immutable: a change is a new value, and what did not change stays the same one.
@@ -19,8 +19,8 @@ pub struct Target {
     pub served: Option<ModelName>,
     /// The model's name as key of the block index and of the tokenizers.
     pub index_model: ModelName,
-    /// The label that groups prefill and decode endpoints.
-    pub group_key: Option<Arc<str>>,
+    /// How prefill and decode are kept apart; `None` where every endpoint does both.
+    pub disaggregation: Option<Disaggregation>,
     /// Limit of one attempt up to the answer's header.
     pub timeout: Option<Duration>,
     /// Whether to try again.
@@ -54,7 +54,7 @@ impl Target {
     pub(crate) fn same(&self, other: &Self) -> bool {
         self.id == other.id
             && self.speaks_like(other)
-            && self.group_key == other.group_key
+            && self.disaggregation == other.disaggregation
             && self.timeout == other.timeout
             && self.retry == other.retry
             && self.refused == other.refused

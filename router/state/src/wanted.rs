@@ -63,7 +63,7 @@ impl Sought<'_> {
             label: self.id.name.to_string().into(),
             served: self.served.cloned(),
             index_model,
-            group_key: policies.and_then(|target| target.group_key.clone()),
+            disaggregation: policies.and_then(|target| target.disaggregation.clone()),
             timeout: policies.and_then(|target| target.timeout),
             retry: policies.and_then(|target| target.retry),
             refused: policies.and_then(|target| target.refused),

@@ -177,6 +177,7 @@ pub fn request(kind: RequestKind, body: &Value) -> InferenceRequest {
         cache_salt: None,
         skips_cache: false,
         max_tokens: None,
+        session: None,
         body: Bytes::from(body.to_string()),
     }
 }

@@ -27,6 +27,7 @@ fn request(body: &Value) -> InferenceRequest {
         cache_salt: None,
         skips_cache: false,
         max_tokens: None,
+        session: None,
         body: Bytes::from(body.to_string()),
     }
 }

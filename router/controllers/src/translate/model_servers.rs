@@ -9,8 +9,8 @@ use kube::Resource;
 use kvasir_api::model_route::TargetName;
 use kvasir_api::model_server::{InferenceEngine, PdGroup, WorkloadPort};
 use kvasir_api::{FieldError, ModelRoute, ModelServer, Read, validate_model_server};
-use kvasir_core::{EngineKind, ModelName, Role};
-use kvasir_state::plan::{ObjectName, PlanTarget, TargetId};
+use kvasir_core::{ConnectorKind, EngineKind, ModelName, Role};
+use kvasir_state::plan::{Disaggregation, ObjectName, PlanTarget, TargetId};
 
 use super::Translation;
 use super::endpoints::{self, Served};
@@ -111,7 +111,10 @@ fn plan(
     let id = TargetId::model_server(name.namespace.clone(), name.name.clone());
     PlanTarget {
         served,
-        group_key: groups.map(|groups| groups.group_key.as_str().into()),
+        disaggregation: groups.map(|groups| Disaggregation {
+            group_key: Some(groups.group_key.as_str().into()),
+            connector: ConnectorKind::Http,
+        }),
         timeout: policy::timeout(spec),
         retry: policy::retry(spec),
         tls: policy::tls(server),

@@ -40,6 +40,7 @@ fn cycle(index: &Index, id: &str, tokens: &[u32]) -> CycleState {
         cache_salt: None,
         skips_cache: false,
         max_tokens: None,
+        session: None,
         body: bytes::Bytes::new(),
     };
     let mut cycle = CycleState::new(&request);

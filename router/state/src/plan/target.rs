@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kvasir_core::{ModelName, UpstreamTls};
+use kvasir_core::{ConnectorKind, ModelName, UpstreamTls};
 
 use super::{ObjectName, PlanEndpoint};
 
@@ -68,8 +68,8 @@ pub struct PlanTarget {
     pub index_model: ModelName,
     /// Who serves it, ready or not.
     pub endpoints: Vec<PlanEndpoint>,
-    /// The label whose value puts prefill and decode endpoints into one group; `None` without such groups.
-    pub group_key: Option<Arc<str>>,
+    /// How prefill and decode are kept apart; `None` where every endpoint does both.
+    pub disaggregation: Option<Disaggregation>,
     /// How long one attempt may take up to the answer's header, connecting included. `None`: the router's own limits.
     pub timeout: Option<Duration>,
     /// Whether to try again. `None`: the router's own rules.
@@ -84,9 +84,19 @@ pub struct PlanTarget {
 impl PlanTarget {
     /// A target without policies.
     pub fn new(id: TargetId, index_model: ModelName, endpoints: Vec<PlanEndpoint>) -> Self {
-        let (served, group_key, timeout, retry, tls, refused) = (None, None, None, None, None, None);
-        Self { id, served, index_model, endpoints, group_key, timeout, retry, tls, refused }
+        let (served, disaggregation, timeout, retry, tls, refused) = (None, None, None, None, None, None);
+        Self { id, served, index_model, endpoints, disaggregation, timeout, retry, tls, refused }
     }
+}
+
+/// Prefill on one endpoint, decode on another.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Disaggregation {
+    /// The label whose value puts prefill and decode endpoints into one group. An endpoint without it is in no group
+    /// and gets nothing. `None`: all are one group.
+    pub group_key: Option<Arc<str>>,
+    /// How the KV cache is handed over.
+    pub connector: ConnectorKind,
 }
 
 /// How often, and how soon, to try again.

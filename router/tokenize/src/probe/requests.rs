@@ -49,6 +49,7 @@ impl Probe {
             cache_salt: None,
             skips_cache: false,
             max_tokens: None,
+            session: None,
             body: Bytes::from(body.to_string()),
         }
     }

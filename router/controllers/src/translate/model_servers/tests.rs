@@ -206,7 +206,7 @@ fn groups_of_prefill_and_decode_are_refused_with_roles_filled_in() {
     let target = server(&translation, "s");
     let roles: Vec<Role> = target.endpoints.iter().map(|endpoint| endpoint.role).collect();
     assert_eq!(roles, [Role::Decode, Role::Decode, Role::Both, Role::Prefill]);
-    assert_eq!(target.group_key.as_deref(), Some("group"));
+    assert_eq!(target.disaggregation.as_ref().and_then(|pd| pd.group_key.as_deref()), Some("group"));
     assert!(target.refused.is_some_and(|what| what.contains("pdGroup")));
     let verdict = accepted(&translation, "s");
     assert_eq!((verdict.value, verdict.reason), ("False", "NotSupported"));

@@ -1,0 +1,1 @@
+//! A simulated fleet, driven by the real scheduler: policies compared on the same arrivals.

@@ -1,0 +1,44 @@
+//! How a prompt's KV cache gets from the endpoint that computed it to the one that generates.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The way of the hand-over; decides the shape of both requests and whether they overlap in time.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ConnectorKind {
+    /// One after the other; the engines find the cache by themselves.
+    #[default]
+    Http,
+    /// As `Http`, over LMCache.
+    Lmcache,
+    /// One after the other; the prefill answer's `kv_transfer_params` go into the decode request.
+    Nixl,
+    /// As `Nixl`, over Mooncake.
+    Mooncake,
+    /// Both at once; they meet in a bootstrap room.
+    Sglang,
+}
+
+impl ConnectorKind {
+    /// Every way.
+    pub const ALL: [Self; 5] = [Self::Http, Self::Lmcache, Self::Nixl, Self::Mooncake, Self::Sglang];
+
+    /// Lower-case name, as in a ModelServer.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Lmcache => "lmcache",
+            Self::Nixl => "nixl",
+            Self::Mooncake => "mooncake",
+            Self::Sglang => "sglang",
+        }
+    }
+}
+
+impl fmt::Display for ConnectorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
