@@ -1,6 +1,13 @@
 //! What a request asks for before it begins, and what it gets.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
+
+use kvasir_core::Usage;
+
+use crate::claim::{Claim, Ending};
+use crate::queue::Queue;
 
 /// Who asks for admission to what.
 #[derive(Clone, Copy, Debug)]
@@ -26,12 +33,59 @@ pub enum Denied {
     /// As many wait as may wait.
     #[error("the queue is full")]
     Full,
-    /// The router shuts down.
+    /// The router shuts down, or no route names the model any more.
     #[error("the queue is closed")]
     Closed,
 }
 
 /// The right to run. Dropping it gives the place back.
-#[derive(Debug)]
 #[must_use = "dropping it gives the place back"]
-pub struct Permit;
+pub struct Permit(Option<Running>);
+
+/// What is given back; nothing where everybody may begin.
+struct Running {
+    queue: Arc<Queue>,
+    claim: Claim,
+    settled: bool,
+}
+
+impl Permit {
+    pub(crate) fn free() -> Self {
+        Self(None)
+    }
+
+    pub(crate) fn new(queue: Arc<Queue>, claim: Claim) -> Self {
+        Self(Some(Running { queue, claim, settled: false }))
+    }
+
+    /// Says how the request went, before it is dropped; only the first word counts.
+    ///
+    /// With `usage` its user is charged that in place of the estimate. Without, a request that succeeded is charged
+    /// the estimate, and one that failed nothing. `succeeded` also says whether its conversation is warm from now on.
+    /// A permit that is dropped without a word is charged the estimate, for nobody knows that it used less: the client
+    /// may have left in the middle of the answer.
+    pub fn settle(&mut self, usage: Option<&Usage>, succeeded: bool) {
+        if let Some(running) = &mut self.0
+            && !std::mem::replace(&mut running.settled, true)
+        {
+            running.queue.settle(&running.claim, Ending::Told { usage: usage.copied(), succeeded });
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if let Some(running) = self.0.take() {
+            if !running.settled {
+                running.queue.settle(&running.claim, Ending::Untold);
+            }
+            running.queue.release();
+        }
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit").field("of", &self.0.as_ref().map(|running| &running.queue)).finish()
+    }
+}

@@ -34,6 +34,24 @@ pub fn load_vector(replica: &str) -> String {
     format!("kvasir:1:{{load}}:{replica}")
 }
 
+/// The replicas whose use may count, by when their lease ends (server's milliseconds).
+pub const USAGE_REPLICAS: &str = "kvasir:1:{usage}:replicas";
+
+/// What one replica tells of its segments of use.
+pub fn usage_head(replica: &str) -> String {
+    format!("kvasir:1:{{usage}}:head:{replica}")
+}
+
+/// What requests that run at one replica are charged.
+pub fn usage_running(replica: &str) -> String {
+    format!("kvasir:1:{{usage}}:running:{replica}")
+}
+
+/// One segment of a replica's use.
+pub fn usage_segment(replica: &str, number: u64) -> String {
+    format!("kvasir:1:{{usage}}:segment:{replica}:{number}")
+}
+
 /// An owner's name in keys and fields: `NAMESPACE/POD:PORT#RANK`, with the rank also where it is 0.
 pub fn owner(endpoint: &EndpointId) -> String {
     format!("{}/{}:{}#{}", endpoint.namespace, endpoint.pod, endpoint.port, endpoint.rank)
@@ -181,6 +199,9 @@ mod tests {
         assert_eq!(chunk(&name, 3, 7), format!("kvasir:1:{{kv{stream:02}}}:snap:ns/a:8000#0:3:7"));
         assert_eq!(deltas(7), "kvasir:1:{kv07}:deltas");
         assert_eq!(load_vector("r1"), "kvasir:1:{load}:r1");
+        assert_eq!(usage_head("r1"), "kvasir:1:{usage}:head:r1");
+        assert_eq!(usage_running("r1"), "kvasir:1:{usage}:running:r1");
+        assert_eq!(usage_segment("r1", 7), "kvasir:1:{usage}:segment:r1:7");
         assert!(REPLICAS.starts_with("kvasir:1:{load}:") && GARBAGE_LOCK.starts_with("kvasir:1:"));
     }
 

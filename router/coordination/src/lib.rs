@@ -13,6 +13,7 @@ pub mod snapshot;
 mod supervision;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod usage;
 
 pub use breaker::{Breaker, BreakerLimits, BreakerState};
 pub use connection::{ConnectionStatus, Dedicated, Node, Redis, RedisSetupError, Refusal, StoreError};
@@ -22,3 +23,4 @@ pub use mirror::{Mirror, MirrorOptions, MirrorStatus, MirroredOwner, OwnerState}
 pub use publish::{
     PublishedOwner, Publisher, PublisherOptions, PublisherState, PublisherStatus, load_resume_state,
 };
+pub use usage::{UsageExchange, UsageOptions, UsageStatus};

@@ -13,6 +13,9 @@ pub struct PrefixHit {
     pub tokens: u32,
     /// The part of `tokens` that rests on our own predictions only (placements not yet confirmed by events).
     pub predicted_tokens: u32,
+    /// Tokens right behind `tokens` that the owner holds as well, in full blocks without a hole, but some of them on a
+    /// slower tier (the host's memory, a disk) only: it can load them instead of computing them.
+    pub offloaded_tokens: u32,
     /// Tokens in one of the owner's blocks; 0 when not known.
     pub block_tokens: u32,
     /// How far the owner's content is known; `None` for an owner the index has never heard of.

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use crate::endpoint::Endpoint;
 use crate::load::Load;
 
@@ -15,7 +17,8 @@ pub struct Candidate {
 }
 
 /// Which part of a request a run chooses an endpoint for.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Phase {
     /// All of it.
     #[default]

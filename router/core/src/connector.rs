@@ -4,6 +4,11 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+/// The label of a prefill endpoint with the port of its bootstrap server, where SGLang's engines meet. Other routers read
+/// an annotation of this name. Without it nothing is sent, and the decode engine takes the port that it was started with
+/// itself (8998 by default).
+pub const BOOTSTRAP_PORT: &str = "sglang.ai/bootstrap-port";
+
 /// The way of the hand-over; decides the shape of both requests and whether they overlap in time.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -92,9 +92,24 @@ impl CycleState {
             return 0;
         }
         let Some(hit) = self.hits.get(index) else { return 0 };
+        hit.tokens.min(self.most_reusable(hit))
+    }
+
+    /// What candidate `index` may load from slower tiers beyond [`reusable_tokens`](Self::reusable_tokens), under the same
+    /// bound.
+    pub fn loadable_tokens(&self, index: usize) -> u32 {
+        if self.skips_cache {
+            return 0;
+        }
+        let Some(hit) = self.hits.get(index) else { return 0 };
+        let most = self.most_reusable(hit);
+        hit.tokens.saturating_add(hit.offloaded_tokens).min(most).saturating_sub(hit.tokens)
+    }
+
+    /// The last full block before the last token.
+    fn most_reusable(&self, hit: &PrefixHit) -> u32 {
         let block = hit.block_tokens.max(1);
-        let most = self.prompt_tokens.saturating_sub(1) / block * block;
-        hit.tokens.min(most)
+        self.prompt_tokens.saturating_sub(1) / block * block
     }
 }
 
@@ -129,8 +144,20 @@ mod tests {
             let got: Vec<u32> = (0..4).map(|index| cycle.reusable_tokens(index)).collect();
             assert_eq!(got, credit, "{prompt_tokens} tokens");
         }
+        cycle.hits = vec![PrefixHit { offloaded_tokens: 64, ..hit(32, 16) }, hit(96, 16)];
+        for (prompt_tokens, credit, loadable) in
+            [(200, 32, 64), (97, 32, 64), (96, 32, 48), (40, 32, 0), (20, 16, 0)]
+        {
+            cycle.prompt_tokens = prompt_tokens;
+            assert_eq!((cycle.reusable_tokens(0), cycle.loadable_tokens(0)), (credit, loadable));
+            assert_eq!(
+                (cycle.loadable_tokens(1), cycle.loadable_tokens(2)),
+                (0, 0),
+                "nothing is on another tier"
+            );
+        }
         cycle.skips_cache = true;
-        assert_eq!(cycle.reusable_tokens(0), 0);
+        assert_eq!((cycle.reusable_tokens(0), cycle.loadable_tokens(0)), (0, 0));
         assert_eq!(cycle.reusable_tokens(9), 0);
     }
 }

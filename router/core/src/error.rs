@@ -77,6 +77,22 @@ pub enum ErrorKind {
         /// When to come back.
         retry_after: Duration,
     },
+    /// It waited in a queue for as long as it may.
+    #[error("the request waited for its turn for {waited:?}, as long as it may")]
+    QueueTimeout {
+        /// How long it waited.
+        waited: Duration,
+        /// The flag that says how long.
+        flag: &'static str,
+    },
+    /// As many wait as may wait.
+    #[error("as many requests wait for their turn as may wait")]
+    QueueFull {
+        /// The flag that says how many.
+        flag: &'static str,
+        /// When to come back.
+        retry_after: Duration,
+    },
     /// The router holds as many bytes as it may.
     #[error("the router's buffers are full")]
     BuffersFull,
@@ -140,6 +156,8 @@ impl From<ErrorKind> for RouterError {
             K::FeatureNotAvailable(_)
             | K::NoEndpoint { .. }
             | K::Overloaded { .. }
+            | K::QueueTimeout { .. }
+            | K::QueueFull { .. }
             | K::BuffersFull
             | K::ShuttingDown
             | K::Internal(_) => Origin::Router,

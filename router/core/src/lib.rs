@@ -3,6 +3,7 @@
 //! Every other room speaks these words. A contract names no neighbour's type; each says who calls it, what
 //! may fail, and what is safe to repeat.
 
+pub mod admission;
 pub mod block;
 pub mod block_index;
 pub mod block_query;
@@ -24,6 +25,7 @@ pub mod side_call;
 pub mod tokens;
 pub mod usage;
 
+pub use admission::{AdmissionMeter, ModelPods, PodCount, QueueKind, UsageBoard, UsageKey, UsageShare};
 pub use block::{BlockChain, BlockHash, BlockSize, CacheScope};
 pub use block_index::{BlockIndex, PrefixHit};
 pub use block_query::{BlockLookup, BlockQuery, QueryError, QueryOwner};
@@ -36,7 +38,10 @@ pub use endpoint::{Address, Completeness, Endpoint, EndpointDirectory, EngineKin
 pub use error::{ErrorKind, Origin, RouterError};
 pub use ids::{AdapterName, EndpointId, ModelName, OwnerSlot, RequestId};
 pub use kv_event::{EngineHash, KvEvent, Medium, Stored};
-pub use load::{AdapterStanding, EngineAdapters, EngineSample, InFlightCost, Load, LoadBoard, SampleError, SampleSink, SharedLoad};
+pub use load::{
+    AdapterStanding, EngineAdapters, EngineSample, InFlightCost, Load, LoadBoard, SampleError, SampleSink,
+    SharedLoad,
+};
 pub use plugin::{
     DataProducer, Filter, Needs, NoMeter, Picker, PlacementObserver, Plugin, ProduceError, ScheduleError,
     ScheduleMeter, Scorer, Scores,

@@ -20,18 +20,18 @@ pub enum AdapterStanding {
     /// The engine does not tell, or no adapter is asked for.
     #[default]
     Unknown,
-    /// In use there now.
+    /// In use there now, or the last that was, with nothing in its place yet.
     Resident,
     /// Requests wait there for it to be loaded.
     Loading,
-    /// Not in use there, and there is room for another one.
+    /// Not loaded there, and there is room for another one.
     Absent,
-    /// Not in use there, and it has to wait until another one leaves.
+    /// Not loaded there, and it has to wait until another one leaves.
     Full,
 }
 
 /// The LoRA adapters of one engine, as it reports them.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct EngineAdapters {
     /// In use by running requests.
     pub running: Vec<String>,
@@ -39,6 +39,27 @@ pub struct EngineAdapters {
     pub waiting: Vec<String>,
     /// Most that can be in use at once; 0 when not reported.
     pub most: u32,
+}
+
+impl EngineAdapters {
+    /// Where `adapter` stands by this report alone.
+    ///
+    /// vLLM (0.11 to 0.32) lists an adapter as running and as waiting for as long as it has a request of either kind.
+    /// So a name in both lists runs, unless the lists hold more names than there is room for: then some of them wait,
+    /// and nobody can say which.
+    pub fn standing(&self, adapter: &str) -> AdapterStanding {
+        let lists = |names: &[String]| names.iter().any(|name| name == adapter);
+        let (runs, waits) = (lists(&self.running), lists(&self.waiting));
+        let only_waiting = self.waiting.iter().filter(|name| !self.running.contains(name)).count();
+        let (taken, most) = (self.running.len() + only_waiting, self.most as usize);
+        match (runs, waits) {
+            (true, true) if most > 0 && taken > most => AdapterStanding::Loading,
+            (true, _) => AdapterStanding::Resident,
+            (false, true) => AdapterStanding::Loading,
+            (false, false) if most > 0 && taken >= most => AdapterStanding::Full,
+            (false, false) => AdapterStanding::Absent,
+        }
+    }
 }
 
 /// One endpoint's numbers, frozen for one decision.
@@ -139,10 +160,10 @@ pub trait SampleSink: Send + Sync {
     fn sampled(&self, endpoint: &EndpointId, result: Result<EngineSample, SampleError>);
     /// The models and adapters that `endpoint` listed at `/v1/models`; replaces what was known.
     fn models_listed(&self, endpoint: &EndpointId, models: Vec<String>);
+    /// Which of them are adapters of another one; replaces what was known.
+    fn adapters_listed(&self, endpoint: &EndpointId, adapters: Vec<String>);
     /// The adapters that `endpoint` reported with its numbers; `None` when it reports none.
-    fn adapters_seen(&self, endpoint: &EndpointId, adapters: Option<EngineAdapters>) {
-        let _ = (endpoint, adapters);
-    }
+    fn adapters_seen(&self, endpoint: &EndpointId, adapters: Option<EngineAdapters>);
     /// An active health probe ended.
     fn probed(&self, endpoint: &EndpointId, healthy: bool);
 }
@@ -169,5 +190,25 @@ mod tests {
             assert_eq!(load.foreign(), foreign, "{running} {waiting} {known} {faded}");
         }
         assert_eq!(Load { in_flight: 3, ..Load::default() }.foreign(), 0, "nothing was scraped");
+    }
+
+    #[test]
+    fn an_adapter_stands_where_the_lists_and_the_room_put_it() {
+        use AdapterStanding::{Absent, Full, Loading, Resident};
+        for (running, waiting, most, standings) in [
+            (&["a"][..], &[][..], 2, [Resident, Absent, Absent]),
+            (&["a"], &["b"], 2, [Resident, Loading, Full]),
+            (&["a", "b"], &[], 2, [Resident, Resident, Full]),
+            (&["a"], &["a"], 2, [Resident, Absent, Absent]),
+            (&["a", "b"], &["a", "b"], 2, [Resident, Resident, Full]),
+            (&["a", "b"], &["a", "b"], 1, [Loading, Loading, Full]),
+            (&[], &["a"], 1, [Loading, Full, Full]),
+            (&["a"], &["b"], 0, [Resident, Loading, Absent]),
+            (&[], &[], 1, [Absent, Absent, Absent]),
+        ] {
+            let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+            let told = EngineAdapters { running: names(running), waiting: names(waiting), most };
+            assert_eq!(["a", "b", "c"].map(|name| told.standing(name)), standings, "{told:?}");
+        }
     }
 }

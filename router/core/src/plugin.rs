@@ -83,7 +83,13 @@ pub trait Scorer: Plugin {
 
     /// The same for a scorer that rests on an estimate: `expected` gets the seconds that it expects until the first
     /// token, as long as the pool, or stays empty.
-    fn score_and_expect(&self, cycle: &CycleState, pool: &Candidates, out: &mut Scores, expected: &mut Scores) {
+    fn score_and_expect(
+        &self,
+        cycle: &CycleState,
+        pool: &Candidates,
+        out: &mut Scores,
+        expected: &mut Scores,
+    ) {
         let _ = expected;
         self.score(cycle, pool, out);
     }
@@ -163,13 +169,7 @@ pub enum ScheduleError {
 /// Counts what the scheduler and its parts do. Implemented by `telemetry`; every call is cheap.
 pub trait ScheduleMeter: Send + Sync {
     /// A filter or scorer ran; `kind` is `filter` or `score`.
-    fn plugin_ran(
-        &self,
-        model: &ModelName,
-        plugin: &'static str,
-        kind: &'static str,
-        took: Duration,
-    );
+    fn plugin_ran(&self, model: &ModelName, plugin: &'static str, kind: &'static str, took: Duration);
     /// The best candidate's matched share of the prompt, 0 to 1, as `plugin` saw it.
     fn match_ratio(&self, model: &ModelName, plugin: &'static str, ratio: f64);
     /// A producer left its slot empty; `reason` is from a fixed set.

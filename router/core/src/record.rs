@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::candidates::Phase;
 use crate::decision::ScoreLine;
 use crate::endpoint::Completeness;
 use crate::ids::{AdapterName, EndpointId, ModelName, RequestId};
@@ -27,6 +28,9 @@ pub struct CandidateRecord {
     pub load: Load,
     /// Weighted total.
     pub total: Option<f64>,
+    /// Milliseconds to the first token that a scorer expected here; `None` when none expected anything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expected_ttft_ms: Option<f64>,
 }
 
 /// One try at one endpoint.
@@ -34,6 +38,8 @@ pub struct CandidateRecord {
 pub struct AttemptRecord {
     /// Which endpoint.
     pub endpoint: EndpointId,
+    /// What was asked of it.
+    pub phase: Phase,
     /// Status, when one came.
     pub status: Option<u16>,
     /// What failed, in fixed words.
@@ -95,8 +101,14 @@ pub struct DecisionRecord {
     pub scores: Vec<ScoreLine>,
     /// Filters that dropped candidates.
     pub filtered: Vec<(&'static str, usize)>,
-    /// Ranked endpoints.
+    /// Ranked endpoints; where prefill is apart, those that decode.
     pub picks: Vec<EndpointId>,
+    /// The prefill endpoint of each pick; empty where prefill is not apart.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub prefill_picks: Vec<EndpointId>,
+    /// Why a decode endpoint was asked for the prompt too, in fixed words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pd_fallback: Option<&'static str>,
     /// Tries, in order.
     pub attempts: Vec<AttemptRecord>,
     /// Cached tokens that the decision expected at the endpoint that answered.

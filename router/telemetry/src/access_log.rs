@@ -48,6 +48,9 @@ pub struct AccessRecord {
     /// The endpoint that answered.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub selected_pod: String,
+    /// The endpoint that computed the prompt, where that is another one.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub prefill_pod: String,
     /// Request id.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub request_id: String,
@@ -98,6 +101,9 @@ pub struct AccessRecord {
     /// Time to the first byte, ms.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttft_ms: Option<u64>,
+    /// Time that it waited for its turn, ms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queued_ms: Option<u64>,
 }
 
 /// What went wrong.
@@ -146,6 +152,7 @@ impl AccessRecord {
                 ("model_route", &self.model_route),
                 ("model_server", &self.model_server),
                 ("selected_pod", &self.selected_pod),
+                ("prefill_pod", &self.prefill_pod),
                 ("request_id", &self.request_id),
                 ("backend_type", self.backend_type),
                 ("backend_name", &self.backend_name),
@@ -174,6 +181,9 @@ impl AccessRecord {
             if let Some(reported) = self.cached_tokens {
                 let _ = write!(line, "/{reported}");
             }
+        }
+        if let Some(queued) = self.queued_ms {
+            let _ = write!(line, " queued={queued}ms");
         }
         let _ = write!(
             line,

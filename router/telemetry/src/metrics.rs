@@ -9,6 +9,8 @@ use prometheus::{
     Registry, TextEncoder,
 };
 
+use crate::admission::AdmissionMetrics;
+use crate::disaggregation::DisaggregationMetrics;
 use crate::names::{self, Family};
 
 /// The labels that tell where a request was bound. Values come from settings, never from clients.
@@ -59,6 +61,8 @@ pub struct Metrics {
     kvcache_match: HistogramVec,
     tokenize: HistogramVec,
     kvcache_errors: CounterVec,
+    pub(crate) admission: AdmissionMetrics,
+    pub(crate) disaggregation: DisaggregationMetrics,
     outcomes: CounterVec,
     ttft: HistogramVec,
     attempts: CounterVec,
@@ -79,19 +83,19 @@ pub struct Metrics {
     pub log_dropped: IntCounter,
 }
 
-fn counter(registry: &Registry, family: &Family) -> Result<CounterVec, prometheus::Error> {
+pub(crate) fn counter(registry: &Registry, family: &Family) -> Result<CounterVec, prometheus::Error> {
     let vec = CounterVec::new(Opts::new(family.name, family.help), family.labels)?;
     registry.register(Box::new(vec.clone()))?;
     Ok(vec)
 }
 
-fn gauge(registry: &Registry, family: &Family) -> Result<GaugeVec, prometheus::Error> {
+pub(crate) fn gauge(registry: &Registry, family: &Family) -> Result<GaugeVec, prometheus::Error> {
     let vec = GaugeVec::new(Opts::new(family.name, family.help), family.labels)?;
     registry.register(Box::new(vec.clone()))?;
     Ok(vec)
 }
 
-fn histogram(registry: &Registry, family: &Family) -> Result<HistogramVec, prometheus::Error> {
+pub(crate) fn histogram(registry: &Registry, family: &Family) -> Result<HistogramVec, prometheus::Error> {
     let options = HistogramOpts::new(family.name, family.help).buckets(family.buckets.to_vec());
     let vec = HistogramVec::new(options, family.labels)?;
     registry.register(Box::new(vec.clone()))?;
@@ -124,6 +128,8 @@ impl Metrics {
             kvcache_match: histogram(&r, &names::KVCACHE_MATCH)?,
             tokenize: histogram(&r, &names::TOKENIZE_DURATION)?,
             kvcache_errors: counter(&r, &names::KVCACHE_ERRORS)?,
+            admission: AdmissionMetrics::register(&r)?,
+            disaggregation: DisaggregationMetrics::register(&r)?,
             outcomes: counter(&r, &names::OUTCOMES)?,
             ttft: histogram(&r, &names::TTFT)?,
             attempts: counter(&r, &names::ATTEMPTS)?,
