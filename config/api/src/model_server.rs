@@ -47,7 +47,8 @@ pub struct ModelServerSpec {
     /// How requests to the pods are treated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traffic_policy: Option<TrafficPolicy>,
-    /// How the KV cache moves from prefill to decode pods.
+    /// How the KV cache moves from prefill to decode pods; only with `workloadSelector.pdGroup`. Absent: SGLang's own way
+    /// for SGLang, `http` for vLLM.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kv_connector: Option<KvConnector>,
 }
@@ -142,7 +143,7 @@ pub struct Retry {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct KvConnector {
-    /// The engines' connector. Use `http` when in doubt.
+    /// The engines' connector. `http` and `lmcache` ask for no KV transfer: the engines share a cache by themselves.
     #[serde(default, rename = "type")]
     pub kind: KvConnectorKind,
 }

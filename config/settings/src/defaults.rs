@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use crate::coordination::SharedLoadMode;
 use crate::plugin_names;
-use crate::resolved::{AccessLog, HeaderRules, Limits, PluginArgs, SchedulerSettings, Settings};
+use crate::resolved::{
+    AccessLog, AdmissionSettings, HeaderRules, Limits, PdFallback, PluginArgs, SchedulerSettings, Settings,
+};
 
 /// Inference, health and readiness: kthena's port, on all interfaces. As with kthena's `:8080`, those are the interfaces
 /// of IPv4 and of IPv6: the pods of some clusters have the one, of some the other.
@@ -40,6 +42,8 @@ pub const KEEPALIVE_TIMEOUT: &str = "60s";
 pub const MAX_ATTEMPTS: &str = "5";
 /// A fifth: enough to hide one dead pod of five, too little to double the load of an outage.
 pub const RETRY_BUDGET: &str = "0.2";
+/// As kthena: decode endpoints may lack the memory, or the time, for prompts.
+pub const PD_FALLBACK: &str = PdFallback::Off.as_str();
 /// Idle connections kept to each endpoint.
 pub const POOL_SIZE: &str = "256";
 /// kthena's scrape interval.
@@ -110,6 +114,47 @@ pub const QUERY_BUDGET: Duration = Duration::from_millis(5);
 /// long for a Redis that hangs.
 pub const QUERY_BUDGETS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(1));
 
+/// kthena's window of use.
+pub const FAIRNESS_WINDOW: Duration = Duration::from_secs(300);
+/// Shortest and longest window, as in kthena.
+pub const FAIRNESS_WINDOWS: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(3600));
+/// kthena's longest wait in the fairness queue.
+pub const FAIRNESS_QUEUE_TIMEOUT: Duration = Duration::from_secs(60);
+/// kthena's longest wait in the session-boost queue.
+pub const SESSION_BOOST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Weighted tokens that a second of waiting is worth: a usual request (1000 prompt tokens, 200 generated) is 14 seconds.
+pub const FAIRNESS_AGEING: f64 = 100.0;
+/// Longest wait behind conversations that go on: a third of the time-out.
+pub const SESSION_BOOST_AGEING: Duration = Duration::from_secs(10);
+/// Requests that wait at once. More than that is no queue that anybody waits for; bodies are bounded apart.
+pub const MAX_WAITING: usize = 10_000;
+
+/// `kvasir-cost`: one second of prefill work saved is then worth waiting a second and a half.
+pub const COST_AFFINITY: f64 = 1.0;
+/// Load alone, and so much that an endpoint keeps its prompts until it has queued six times their work.
+pub const COST_AFFINITIES: (f64, f64) = (0.0, 4.0);
+
+/// `session-affinity`: the header that kthena's plugin of this name reads.
+pub const SESSION_HEADER: &str = "X-Session-ID";
+/// kthena's: a conversation that rests longer has most likely lost its cache.
+pub const SESSION_TTL: Duration = Duration::from_secs(30 * 60);
+/// Shortest and longest time that may be asked for.
+pub const SESSION_TTLS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(7 * 24 * 3600));
+/// About 10 MB for each of prefill and decode.
+pub const SESSIONS: usize = 100_000;
+/// Fewest and most sessions that may be asked for.
+pub const SESSIONS_RANGE: (usize, usize) = (1, 10_000_000);
+/// Twice its share is more than chance makes it.
+pub const SESSION_IN_FLIGHT_RATIO: f64 = 2.0;
+/// Lowest and highest ratio that may be asked for.
+pub const SESSION_IN_FLIGHT_RATIOS: (f64, f64) = (1.0, 1000.0);
+/// The limit of `least-request`, at which other routers drop the endpoint altogether.
+pub const SESSION_WAITING: u32 = 10;
+/// Most body fields that may be named, and most keys in the path of one.
+pub const SESSION_FIELDS: usize = 8;
+/// See [`SESSION_FIELDS`].
+pub const SESSION_FIELD_KEYS: usize = 8;
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -124,6 +169,7 @@ impl Default for Limits {
             max_attempts: 5,
             retry_budget: 0.2,
             pool_size: 256,
+            pd_fallback: PdFallback::Off,
         }
     }
 }
@@ -139,7 +185,7 @@ impl Default for SchedulerSettings {
     fn default() -> Self {
         Self {
             filters: Vec::new(),
-            scorers: vec![(plugin_names::PREFILL_COST.to_owned(), 1.0)],
+            scorers: vec![(plugin_names::KVASIR_COST.to_owned(), 1.0)],
             args: PluginArgs::default(),
             top_n: TOP_N,
             gather_deadline: GATHER_DEADLINE,
@@ -157,6 +203,7 @@ impl Default for Settings {
             admin_listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 15000),
             limits: Limits::default(),
             headers: HeaderRules::default(),
+            admission: AdmissionSettings::default(),
             scheduler: SchedulerSettings::default(),
             models: Vec::new(),
             scrape_interval: Duration::from_secs(1),

@@ -13,6 +13,7 @@ use crate::yaml::Tree;
 
 mod kvcache_args;
 mod plugin_args;
+mod scoring_args;
 
 pub(crate) use kvcache_args::token_deadline;
 

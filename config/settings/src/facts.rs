@@ -1,8 +1,10 @@
 //! What the machine and kthena's environment variables say: the inputs of the settings that nobody types as a flag.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::path::Path;
 
+use crate::flags::admission::FLAGS;
 use crate::redis::Secret;
 use crate::yaml::MOST_BYTES;
 
@@ -30,16 +32,12 @@ pub struct KthenaEnvironment {
     pub drain_timeout: Option<String>,
     /// `METRICS_SCRAPE_INTERVAL`
     pub metrics_scrape_interval: Option<String>,
-    /// `ENABLE_FAIRNESS_SCHEDULING`
-    pub enable_fairness_scheduling: Option<String>,
-    /// `ENABLE_SESSION_BOOST`
-    pub enable_session_boost: Option<String>,
+    /// `ENABLE_FAIRNESS_SCHEDULING`, `FAIRNESS_*`, `ENABLE_SESSION_BOOST`, `SESSION_BOOST_*`, by name.
+    pub admission: BTreeMap<String, String>,
     /// `REDIS_*`
     pub redis: RedisEnvironment,
     /// What Kubernetes and `kubectl` set.
     pub kubernetes: KubernetesEnvironment,
-    /// Variables that are set and mean nothing here yet, each with the reason.
-    pub without_effect: Vec<(&'static str, &'static str)>,
 }
 
 /// The variables of kthena's Redis clients. kthena knows no user; the variable is the usual one for it.
@@ -108,20 +106,31 @@ impl KubernetesEnvironment {
     }
 }
 
-const NO_QUEUE: &str = "queues are not available yet";
-
-/// kthena's variables for what is not available yet. They tune a feature and ask for nothing by themselves, so they
-/// warn; the two that switch a policy on refuse to start.
-const WITHOUT_EFFECT: [(&str, &str); 9] = [
-    ("FAIRNESS_QUEUE_TIMEOUT", NO_QUEUE),
-    ("FAIRNESS_WINDOW_SIZE", NO_QUEUE),
-    ("FAIRNESS_INPUT_TOKEN_WEIGHT", NO_QUEUE),
-    ("FAIRNESS_OUTPUT_TOKEN_WEIGHT", NO_QUEUE),
-    ("FAIRNESS_MAX_CONCURRENT", NO_QUEUE),
-    ("FAIRNESS_MAX_QPS", NO_QUEUE),
-    ("SESSION_BOOST_HEADER", NO_QUEUE),
-    ("SESSION_BOOST_TIMEOUT", NO_QUEUE),
-    ("SESSION_BOOST_INFLIGHT_PER_POD", NO_QUEUE),
+/// kthena's variables of the queues, and beside them those of our own flags for the same queues.
+pub(crate) const ADMISSION: [&str; FLAGS] = [
+    "ENABLE_FAIRNESS_SCHEDULING",
+    "FAIRNESS_USER_HEADER",
+    "FAIRNESS_USER_WEIGHTS",
+    "FAIRNESS_WINDOW_SIZE",
+    "FAIRNESS_INPUT_TOKEN_WEIGHT",
+    "FAIRNESS_OUTPUT_TOKEN_WEIGHT",
+    "FAIRNESS_PRIORITY_TOKEN_WEIGHT",
+    "FAIRNESS_PRIORITY_REQUEST_NUM_WEIGHT",
+    "FAIRNESS_MAX_CONCURRENT",
+    "FAIRNESS_MAX_QPS",
+    "FAIRNESS_QUEUE_TIMEOUT",
+    "FAIRNESS_AGEING",
+    "FAIRNESS_MAX_WAITING",
+    "FAIRNESS_PRIORITY_REFRESH_RETRIES",
+    "FAIRNESS_REBUILD_THRESHOLD",
+    "ENABLE_SESSION_BOOST",
+    "SESSION_BOOST_HEADER",
+    "SESSION_BOOST_MAX_SESSIONS",
+    "SESSION_BOOST_INFLIGHT_PER_POD",
+    "SESSION_BOOST_GRACE_PERIOD",
+    "SESSION_BOOST_TIMEOUT",
+    "SESSION_BOOST_AGEING",
+    "SESSION_BOOST_MAX_WAITING",
 ];
 
 impl SystemFacts {
@@ -146,11 +155,12 @@ impl KthenaEnvironment {
             access_log_output: variable("ACCESS_LOG_OUTPUT"),
             drain_timeout: variable("DRAIN_TIMEOUT"),
             metrics_scrape_interval: variable("METRICS_SCRAPE_INTERVAL"),
-            enable_fairness_scheduling: variable("ENABLE_FAIRNESS_SCHEDULING"),
-            enable_session_boost: variable("ENABLE_SESSION_BOOST"),
+            admission: ADMISSION
+                .into_iter()
+                .filter_map(|name| Some((name.to_owned(), variable(name)?)))
+                .collect(),
             redis: RedisEnvironment::read(),
             kubernetes: KubernetesEnvironment::read(),
-            without_effect: WITHOUT_EFFECT.into_iter().filter(|(name, _)| variable(name).is_some()).collect(),
         }
     }
 }

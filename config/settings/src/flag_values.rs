@@ -9,6 +9,7 @@ use crate::coordination::SharedLoadMode;
 use crate::defaults;
 use crate::duration::{format_duration, parse_duration};
 use crate::problems::{Findings, Place};
+use crate::resolved::PdFallback;
 use crate::size::{format_size, parse_size};
 use crate::suggest;
 
@@ -144,15 +145,30 @@ impl<'f> FlagValues<'f> {
 
     /// The name of a mode.
     pub(crate) fn shared_load(&mut self, flag: &str, text: &str) -> SharedLoadMode {
+        self.mode(flag, text, &SharedLoadMode::ALL, SharedLoadMode::as_str)
+    }
+
+    /// The name of a mode.
+    pub(crate) fn pd_fallback(&mut self, flag: &str, text: &str) -> PdFallback {
+        self.mode(flag, text, &PdFallback::ALL, PdFallback::as_str)
+    }
+
+    fn mode<M: Copy + Default>(
+        &mut self,
+        flag: &str,
+        text: &str,
+        all: &[M],
+        name_of: fn(M) -> &'static str,
+    ) -> M {
         let name = text.trim();
-        SharedLoadMode::ALL.into_iter().find(|mode| mode.as_str() == name).unwrap_or_else(|| {
-            let known = SharedLoadMode::ALL.map(SharedLoadMode::as_str);
-            let fix = match suggest::closest(name, known) {
+        all.iter().copied().find(|mode| name_of(*mode) == name).unwrap_or_else(|| {
+            let known: Vec<&str> = all.iter().copied().map(name_of).collect();
+            let fix = match suggest::closest(name, known.iter().copied()) {
                 Some(meant) => format!("did you mean {meant:?}?"),
                 None => format!("known: {}", known.join(", ")),
             };
             self.error(flag, format!("there is no mode {name:?}"), fix);
-            SharedLoadMode::default()
+            M::default()
         })
     }
 

@@ -4,12 +4,14 @@ use clap::Args;
 
 use crate::defaults;
 
+pub(crate) mod admission;
 mod klog;
 mod kthena;
 pub(crate) mod kubernetes;
 mod pairs;
 pub(crate) mod redis;
 
+pub use admission::AdmissionArgs;
 pub use klog::KlogFlags;
 pub use kthena::KthenaFlags;
 pub use kubernetes::KubernetesArgs;
@@ -62,6 +64,10 @@ pub struct RouterArgs {
     /// Retries as a share of requests, 0 to 1
     #[arg(long, env = "KVASIR_RETRY_BUDGET", value_name = "SHARE", default_value = defaults::RETRY_BUDGET, help_heading = ROUTING)]
     pub retry_budget: String,
+    /// What becomes of a request where prefill and decode are apart and no prefill endpoint computes its prompt: off (it
+    /// fails) or aggregated (a decode endpoint gets all of it)
+    #[arg(long, env = "KVASIR_PD_FALLBACK", value_name = "MODE", default_value = defaults::PD_FALLBACK, help_heading = ROUTING)]
+    pub pd_fallback: String,
     /// Longest wait for token ids from engines and tokenizer services together, 1ms to 10s; then the next source is asked
     /// or the request goes on without. Wins over the document's tokenization.deadline [default: 50ms, or a tenth of the
     /// estimated prefill time where that is more, at most 250ms]
@@ -74,6 +80,9 @@ pub struct RouterArgs {
     #[arg(long, env = "KVASIR_DECISION_RING", value_name = "COUNT", default_value = defaults::DECISION_RING, help_heading = ROUTING)]
     pub decision_ring: String,
 
+    /// The queue before placement.
+    #[command(flatten)]
+    pub admission: AdmissionArgs,
     /// Redis.
     #[command(flatten)]
     pub redis: RedisArgs,
@@ -184,9 +193,11 @@ impl Default for RouterArgs {
             routing: None,
             max_attempts: defaults::MAX_ATTEMPTS.to_owned(),
             retry_budget: defaults::RETRY_BUDGET.to_owned(),
+            pd_fallback: defaults::PD_FALLBACK.to_owned(),
             tokenize_deadline: None,
             scrape_interval: None,
             decision_ring: defaults::DECISION_RING.to_owned(),
+            admission: AdmissionArgs::default(),
             redis: RedisArgs::default(),
             shared_load: defaults::SHARED_LOAD.to_owned(),
             mirror_grace: defaults::MIRROR_GRACE.to_owned(),

@@ -44,7 +44,8 @@ effect.
 | `REDIS_PORT` | its port, 6379 without | a number; the `tcp://...` that Kubernetes sets beside a Service called `redis` is no port |
 | `REDIS_USERNAME`, `REDIS_PASSWORD` | its user and password | `--redis-password-file` wins |
 | `REDIS_DB` | the database, for the agent | the router uses database 0, as in kthena |
-| `ENABLE_FAIRNESS_SCHEDULING`, `ENABLE_SESSION_BOOST` | not available yet | `true` is refused |
+| `ENABLE_FAIRNESS_SCHEDULING`, `FAIRNESS_*` | `--enable-fairness-scheduling`, `--fairness-*` | as the flag, and a value that does not fit has no effect |
+| `ENABLE_SESSION_BOOST`, `SESSION_BOOST_*` | `--enable-session-boost`, `--session-boost-*` | as the flag, and a value that does not fit has no effect |
 | `KUBERNETES_SERVICE_HOST` | the process runs in a pod | set by Kubernetes |
 | `POD_NAMESPACE` | the pod's namespace: of the default Gateway, the lease, the webhook's Secret | `default` without |
 | `KUBECONFIG`, `HOME` | the cluster, outside of a pod | files as `kubectl` reads them; those that do not exist are passed over |

@@ -13,6 +13,8 @@ use crate::raw::models::Model;
 use crate::resolved::{EndpointSettings, KvEventsSettings, ModelSettings};
 use crate::suggest;
 
+mod parts;
+
 #[cfg(test)]
 mod tests;
 
@@ -92,13 +94,29 @@ fn model_from_file(
         names.claim(&name.value, &name.place, findings);
     }
     let mut endpoints: Vec<EndpointSettings> = Vec::new();
+    let engine =
+        said.engine.as_ref().map_or_else(EngineKind::default, |engine| engine_kind(engine, findings));
     for endpoint in &said.endpoints {
+        let role = parts::role(endpoint, findings);
+        let group = endpoint.group.as_ref().map(|group| group.value.clone());
         let ranks = endpoint.data_parallel.as_ref().map_or(1, |ranks| ranks.value);
+        let pin_ranks = endpoint.pin_ranks.as_ref().map(|choice| choice.value);
         let kv_events = endpoint.kv_events.as_ref().map(|said| event_source::of_ranks(said, ranks, findings));
         if let Some(address) = add_url(&endpoint.url.value, &endpoint.url.place, &endpoints, findings) {
-            endpoints.push(EndpointSettings { address, kv_events: kv_events.unwrap_or_default(), ranks });
+            let kv_events = kv_events.unwrap_or_default();
+            let bootstrap_port = endpoint.bootstrap_port.as_ref().map(|port| port.value);
+            endpoints.push(EndpointSettings {
+                address,
+                kv_events,
+                ranks,
+                pin_ranks,
+                role,
+                group,
+                bootstrap_port,
+            });
         }
     }
+    let connector = parts::connector(said, engine, findings);
     let tokenizer = said.tokenizer.as_ref().map(|directory| {
         check_directory(&directory.value, &directory.place, files, findings);
         PathBuf::from(&directory.value)
@@ -114,10 +132,11 @@ fn model_from_file(
         name: ModelName::from(said.name.value.as_str()),
         served_name: said.served_name.as_ref().map(|name| ModelName::from(name.value.as_str())),
         aliases: said.aliases.iter().map(|name| ModelName::from(name.value.as_str())).collect(),
-        engine: said.engine.as_ref().map_or_else(EngineKind::default, |engine| engine_kind(engine, findings)),
+        engine,
         tokenizer,
         chat_template,
         adapters: said.adapters.iter().map(|name| AdapterName::from(name.value.as_str())).collect(),
+        connector,
         endpoints,
     }
 }
@@ -150,7 +169,7 @@ fn model_from_flag(text: &str, names: &mut ClientNames, findings: &mut Findings)
     let mut endpoints: Vec<EndpointSettings> = Vec::new();
     for url in &said.urls {
         if let Some(address) = add_url(url, &place, &endpoints, findings) {
-            endpoints.push(EndpointSettings { address, kv_events: Vec::new(), ranks: 1 });
+            endpoints.push(EndpointSettings::new(address));
         }
     }
     Some(ModelSettings {
@@ -161,6 +180,7 @@ fn model_from_flag(text: &str, names: &mut ClientNames, findings: &mut Findings)
         tokenizer: None,
         chat_template: None,
         adapters: Vec::new(),
+        connector: None,
         endpoints,
     })
 }

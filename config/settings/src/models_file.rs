@@ -49,6 +49,7 @@ fn read_model(value: Value<'_>, place: &Place, findings: &mut Findings) -> Optio
     let tokenizer = optional_word(&mut fields, "tokenizer", findings);
     let chat_template = optional_word(&mut fields, "chatTemplate", findings);
     let adapters = words(&mut fields, "adapters", findings);
+    let connector = optional_word(&mut fields, "connector", findings);
     let listed = fields.require("endpoints", "add endpoints: and a list of url: entries", findings);
     fields.finish(UnknownKeys::Refuse, findings);
     let mut endpoints = Vec::new();
@@ -61,7 +62,17 @@ fn read_model(value: Value<'_>, place: &Place, findings: &mut Findings) -> Optio
             endpoints.extend(read_endpoint(value, &place, findings));
         }
     }
-    Some(Model { name: name?, served_name, aliases, engine, tokenizer, chat_template, adapters, endpoints })
+    Some(Model {
+        name: name?,
+        served_name,
+        aliases,
+        engine,
+        tokenizer,
+        chat_template,
+        adapters,
+        connector,
+        endpoints,
+    })
 }
 
 fn read_endpoint(value: Value<'_>, place: &Place, findings: &mut Findings) -> Option<Endpoint> {
@@ -72,8 +83,13 @@ fn read_endpoint(value: Value<'_>, place: &Place, findings: &mut Findings) -> Op
         fields.take("kvEvents").and_then(|(value, place)| read_kv_events(value, &place, findings));
     let data_parallel =
         fields.take("dataParallel").and_then(|(value, place)| read_ranks(value, place, findings));
+    let pin_ranks = fields.take("pinRanks").and_then(|(value, place)| read_choice(value, place, findings));
+    let role = optional_word(&mut fields, "role", findings);
+    let group = optional_word(&mut fields, "group", findings);
+    let bootstrap_port =
+        fields.take("bootstrapPort").and_then(|(value, place)| read_port(value, place, findings));
     fields.finish(UnknownKeys::Refuse, findings);
-    Some(Endpoint { url: url?, kv_events, data_parallel })
+    Some(Endpoint { url: url?, kv_events, data_parallel, pin_ranks, role, group, bootstrap_port })
 }
 
 fn read_kv_events(value: Value<'_>, place: &Place, findings: &mut Findings) -> Option<KvEvents> {
@@ -101,6 +117,26 @@ fn read_ranks(value: Value<'_>, place: Place, findings: &mut Findings) -> Option
             None
         }
     }
+}
+
+fn read_choice(value: Value<'_>, place: Place, findings: &mut Findings) -> Option<Located<bool>> {
+    if let Some(Scalar::Boolean(choice)) = value.scalar(Booleans::Two) {
+        return Some(Located::new(choice, place));
+    }
+    let said = value.text().map_or_else(|| value.kind().to_owned(), |text| format!("{text:?}"));
+    findings.error(&place, format!("is {said}"), "write true or false");
+    None
+}
+
+fn read_port(value: Value<'_>, place: Place, findings: &mut Findings) -> Option<Located<u16>> {
+    if let Some(Scalar::Integer(port)) = value.scalar(Booleans::Two)
+        && let Some(port) = u16::try_from(port).ok().filter(|port| *port != 0)
+    {
+        return Some(Located::new(port, place));
+    }
+    let said = value.text().map_or_else(|| value.kind().to_owned(), |text| format!("{text:?}"));
+    findings.error(&place, format!("is {said}"), "write a port, 1 to 65535");
+    None
 }
 
 /// A text that says something.

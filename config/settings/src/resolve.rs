@@ -13,6 +13,7 @@ use crate::problems::{Findings, Place, Problems};
 use crate::raw::models::Model;
 use crate::resolved::{AccessLog, HeaderRules, Limits, Settings};
 
+mod admission;
 mod kubernetes;
 mod reload;
 mod scheduler;
@@ -36,7 +37,7 @@ pub fn resolve_from(args: &RouterArgs, files: &dyn Files, facts: &SystemFacts) -
     let mut findings = Findings::default();
     args.kthena.check(&mut findings);
     let log_level = log_level(args, &mut findings);
-    check_environment(facts, &mut findings);
+    let admission = admission::resolve(&args.admission, &facts.environment.admission, &mut findings);
     let mut values = FlagValues::new(&mut findings);
     let (listen, metrics_listen, admin_listen) = listeners(args, &mut values);
     let limits = limits(args, facts, &mut values);
@@ -72,6 +73,7 @@ pub fn resolve_from(args: &RouterArgs, files: &dyn Files, facts: &SystemFacts) -
         admin_listen,
         limits,
         headers,
+        admission,
         scheduler,
         models: named.models,
         scrape_interval,
@@ -96,13 +98,7 @@ pub fn resolve_from(args: &RouterArgs, files: &dyn Files, facts: &SystemFacts) -
     };
     scheduler::check_tokenization(&settings, &place, files, &mut findings);
     settings.warnings = findings.into_result()?;
-    settings.warnings.extend(variables_without_effect(facts));
     Ok(settings)
-}
-
-fn variables_without_effect(facts: &SystemFacts) -> impl Iterator<Item = String> {
-    let without_effect = &facts.environment.without_effect;
-    without_effect.iter().map(|(name, why)| format!("{name} is set and has no effect: {why}"))
 }
 
 /// A flag that was given. Manifests set variables that they have no value for to the empty text.
@@ -159,6 +155,7 @@ fn limits(args: &RouterArgs, facts: &SystemFacts, values: &mut FlagValues<'_>) -
         max_attempts: values.count("--max-attempts", &args.max_attempts, 1..=100),
         retry_budget: values.share("--retry-budget", &args.retry_budget),
         pool_size: values.count("--pool-size", &args.pool_size, 0..=65_536),
+        pd_fallback: values.pd_fallback("--pd-fallback", &args.pd_fallback),
     }
 }
 
@@ -204,20 +201,6 @@ fn access_log(args: &RouterArgs, facts: &SystemFacts, values: &mut FlagValues<'_
     };
     let output = said(&args.access_log_output).or(environment.access_log_output.as_deref());
     AccessLog { enabled, json, output: output.map_or(known.output, str::to_owned) }
-}
-
-/// Policies of kthena that are switched on by variables and not enforced yet.
-fn check_environment(facts: &SystemFacts, findings: &mut Findings) {
-    let environment = &facts.environment;
-    for (name, value, what) in [
-        ("ENABLE_FAIRNESS_SCHEDULING", &environment.enable_fairness_scheduling, "the fairness queue"),
-        ("ENABLE_SESSION_BOOST", &environment.enable_session_boost, "the session-boost queue"),
-    ] {
-        if value.as_deref().and_then(crate::compat::parse_bool) == Some(true) {
-            let message = format!("{what} is not available yet, and must not look as if it were on");
-            findings.error(&Place::flag(name), message, "unset the variable, or set it to false");
-        }
-    }
 }
 
 fn models_from_file(args: &RouterArgs, files: &dyn Files, findings: &mut Findings) -> Vec<Model> {

@@ -5,15 +5,19 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use kvasir_core::{AdapterName, Address, EngineKind, ModelName, TokenSource};
+use kvasir_core::{AdapterName, Address, ConnectorKind, EngineKind, ModelName, Role, TokenSource};
 
 use crate::coordination::{CoordinationMode, SharedLoadMode};
 use crate::defaults;
 use crate::kubernetes::KubernetesSettings;
 use crate::redis::RedisSettings;
 
+mod admission;
+mod scoring;
 mod tokens;
 
+pub use admission::{AdmissionSettings, FairnessSettings, SessionBoostSettings};
+pub use scoring::{KvasirCostArgs, SessionAffinityArgs};
 pub use tokens::TokenSettings;
 
 /// Everything `kvasir router` needs.
@@ -29,6 +33,8 @@ pub struct Settings {
     pub limits: Limits,
     /// What clients see of the choice, and what engines see of the client.
     pub headers: HeaderRules,
+    /// Who may begin now.
+    pub admission: AdmissionSettings,
     /// Who takes a request.
     pub scheduler: SchedulerSettings,
     /// The models, in the order they were named.
@@ -99,6 +105,31 @@ pub struct Limits {
     pub retry_budget: f64,
     /// Connections kept idle to each endpoint.
     pub pool_size: usize,
+    /// What becomes of a request whose prompt no prefill endpoint computes.
+    pub pd_fallback: PdFallback,
+}
+
+/// What becomes of a request where prefill and decode are apart, and no prefill endpoint can take its prompt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PdFallback {
+    /// It fails, as with kthena: decode endpoints may lack the memory, or the time, for prompts.
+    #[default]
+    Off,
+    /// A decode endpoint gets all of it.
+    Aggregated,
+}
+
+impl PdFallback {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Off, Self::Aggregated];
+
+    /// The name that settings use.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Aggregated => "aggregated",
+        }
+    }
 }
 
 /// What is shown and what is passed on.
@@ -138,6 +169,8 @@ pub struct ModelSettings {
     pub chat_template: Option<PathBuf>,
     /// Adapters served by the endpoints.
     pub adapters: Vec<AdapterName>,
+    /// How the KV cache moves from prefill to decode endpoints; `None` where every endpoint does both.
+    pub connector: Option<ConnectorKind>,
     /// The endpoints.
     pub endpoints: Vec<EndpointSettings>,
 }
@@ -151,6 +184,22 @@ pub struct EndpointSettings {
     pub kv_events: Vec<KvEventsSettings>,
     /// Data-parallel ranks served behind the URL; 1 without data parallelism.
     pub ranks: u32,
+    /// Whether a request's rank is chosen by header; `None` leaves it to what is known of the engine.
+    pub pin_ranks: Option<bool>,
+    /// Its part in prefill/decode serving.
+    pub role: Role,
+    /// The group that it prefills or decodes in; `None` where all endpoints of the model are one group.
+    pub group: Option<String>,
+    /// The port of a prefill engine's bootstrap server; `None` leaves it to the engines.
+    pub bootstrap_port: Option<u16>,
+}
+
+impl EndpointSettings {
+    /// An engine of one rank that serves whole requests, of which nothing else was said.
+    pub fn new(address: Address) -> Self {
+        let (kv_events, ranks, role) = (Vec::new(), 1, Role::Both);
+        Self { address, kv_events, ranks, pin_ranks: None, role, group: None, bootstrap_port: None }
+    }
 }
 
 /// Where one rank publishes its events.
@@ -192,6 +241,10 @@ pub struct PluginArgs {
     pub prefix_cache: PrefixCacheArgs,
     /// `kvcache-aware`
     pub kvcache_aware: KvCacheAwareArgs,
+    /// `kvasir-cost`
+    pub kvasir_cost: KvasirCostArgs,
+    /// `session-affinity`
+    pub session_affinity: SessionAffinityArgs,
 }
 
 /// Arguments of `least-request`.

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use kvasir_core::{ConnectorKind, Role};
+use kvasir_settings::resolved::PdFallback;
 use kvasir_settings::{DiskFiles, RouterArgs, Settings, SystemFacts, resolve_from};
 
 fn example(name: &str) -> PathBuf {
@@ -63,11 +65,27 @@ fn the_models_file_gives_two_endpoints_with_events() {
 }
 
 #[test]
+fn the_models_file_keeps_prefill_and_decode_apart() {
+    let settings = load(&RouterArgs {
+        models: Some(example("prefill-decode.yaml").to_string_lossy().into_owned()),
+        pd_fallback: "aggregated".to_owned(),
+        ..RouterArgs::default()
+    });
+    let model = &settings.models[0];
+    assert_eq!(model.connector, Some(ConnectorKind::Nixl));
+    let parts: Vec<(Role, Option<&str>)> =
+        model.endpoints.iter().map(|endpoint| (endpoint.role, endpoint.group.as_deref())).collect();
+    let rack = |name| [Role::Prefill, Role::Decode, Role::Decode].map(|role| (role, Some(name)));
+    assert_eq!(parts, [rack("rack-1"), rack("rack-2")].concat());
+    assert_eq!(settings.limits.pd_fallback, PdFallback::Aggregated);
+}
+
+#[test]
 fn no_example_is_left_out() {
     let mut names: Vec<String> = std::fs::read_dir(example(""))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
         .collect();
     names.sort();
-    assert_eq!(names, ["kthena-default.yaml", "kvcache-aware.yaml", "two-vllm.yaml"]);
+    assert_eq!(names, ["kthena-default.yaml", "kvcache-aware.yaml", "prefill-decode.yaml", "two-vllm.yaml"]);
 }

@@ -50,6 +50,7 @@ fn pod(server: usize, pod: usize) -> (ObjectName, Arc<PodFacts>) {
     let facts = PodFacts {
         labels: labels.into_iter().map(|(key, value)| (key.to_owned(), value)).collect::<BTreeMap<_, _>>(),
         ranks: 1,
+        pin_ranks: None,
         ip: Some(Ipv4Addr::from_bits(0x0a00_0001 + address).into()),
         ready: true,
         gone: false,

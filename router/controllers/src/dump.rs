@@ -183,6 +183,7 @@ mod tests {
         let facts = PodFacts {
             labels: [("app".to_owned(), "a".to_owned())].into(),
             ranks: 1,
+            pin_ranks: None,
             ip: None,
             ready: false,
             gone: false,

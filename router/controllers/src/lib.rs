@@ -25,7 +25,7 @@ pub use dump::dump;
 pub use kube::Client;
 pub use lease::Leadership;
 pub use objects::{ContainerFacts, Kind, Objects, PodFacts};
-pub use pod_facts::RANKS_ANNOTATION;
+pub use pod_facts::{PINNED_ANNOTATION, RANKS_ANNOTATION};
 pub use room::{PlanSink, Room, RoomOptions, RoomStatus};
 pub use status::{Said, Status, StatusKind, Verdict};
 pub use translate::{Options, Translation, translate};

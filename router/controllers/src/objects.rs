@@ -44,6 +44,9 @@ pub struct PodFacts {
     pub labels: BTreeMap<String, String>,
     /// Data-parallel ranks served behind its port, as its annotation `kvasir.io/data-parallel-ranks` says; else 1.
     pub ranks: u32,
+    /// Whether a request's rank is chosen by header, as its annotation `kvasir.io/data-parallel-pinned` says; `None`
+    /// leaves it to what is known of the engine.
+    pub pin_ranks: Option<bool>,
     /// Its address; `None` before it has one.
     pub ip: Option<IpAddr>,
     /// Whether requests may go there: it runs, its condition `Ready` is true, and it is not being deleted.

@@ -10,6 +10,9 @@ use crate::objects::{ContainerFacts, PodFacts};
 /// The annotation that tells how many data-parallel ranks an engine serves behind its one port.
 pub const RANKS_ANNOTATION: &str = "kvasir.io/data-parallel-ranks";
 
+/// The annotation that tells whether the header `X-data-parallel-rank` chooses the rank there: `true` or `false`.
+pub const PINNED_ANNOTATION: &str = "kvasir.io/data-parallel-pinned";
+
 /// The most ranks of one pod; each is an endpoint of its own.
 const MOST_RANKS: u32 = 64;
 
@@ -23,6 +26,7 @@ impl PodFacts {
         Self {
             labels: pod.metadata.labels.clone().unwrap_or_default(),
             ranks: ranks(pod),
+            pin_ranks: pin_ranks(pod),
             ip: status.and_then(|status| status.pod_ip.as_deref()).and_then(|ip| ip.parse().ok()),
             ready: !leaves && phase == Some("Running") && status.is_some_and(says_ready),
             gone: matches!(phase, Some("Succeeded" | "Failed")),
@@ -70,6 +74,20 @@ fn ranks(pod: &Pod) -> u32 {
         tracing::warn!(pod = %pod.name_any(), namespace = pod.namespace(), "{bad}");
         1
     })
+}
+
+fn pin_ranks(pod: &Pod) -> Option<bool> {
+    let text = pod.metadata.annotations.as_ref()?.get(PINNED_ANNOTATION)?;
+    let choice = text.trim().parse().ok();
+    if choice.is_none() {
+        let (pod, namespace) = (pod.name_any(), pod.namespace());
+        tracing::warn!(
+            pod,
+            namespace,
+            "{PINNED_ANNOTATION}: {text:?} is neither true nor false; it is not used"
+        );
+    }
+    choice
 }
 
 fn read_ranks(text: &str) -> Result<u32, BadRanks<'_>> {
@@ -170,6 +188,17 @@ mod tests {
             let facts = facts(json!({"name": "p"}), json!({"podIP": text}));
             assert_eq!(facts.ip.map(|ip| ip.to_string()).unwrap_or_default(), read);
         }
+    }
+
+    #[test]
+    fn pinning_is_a_choice() {
+        for (text, choice) in
+            [("true", Some(true)), (" false ", Some(false)), ("yes", None), ("", None), ("1", None)]
+        {
+            let facts = facts(json!({"name": "p", "annotations": {PINNED_ANNOTATION: text}}), json!({}));
+            assert_eq!(facts.pin_ranks, choice, "{text:?}");
+        }
+        assert_eq!(facts(json!({"name": "p"}), json!({})).pin_ranks, None);
     }
 
     #[test]

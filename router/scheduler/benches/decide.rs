@@ -1,4 +1,4 @@
-//! What one decision costs, by the number of candidates.
+//! What one decision costs, by the number of candidates: for a whole request, and for a pair of the same group.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -79,6 +79,18 @@ impl Picker for Best {
     }
 }
 
+/// Candidates of a group; a quarter of them prefills.
+const GROUP: u32 = 8;
+
+/// The same with a part and a group.
+fn paired(index: u32) -> Candidate {
+    let Candidate { endpoint, load } = candidate(index);
+    let mut endpoint = Arc::unwrap_or_clone(endpoint);
+    endpoint.role = if index % GROUP < GROUP / 4 { Role::Prefill } else { Role::Decode };
+    endpoint.labels.insert("group".to_owned(), (index / GROUP).to_string());
+    Candidate { endpoint: Arc::new(endpoint), load }
+}
+
 fn candidate(index: u32) -> Candidate {
     let address = Address::parse(&format!("http://10.0.{}.{}:8000", index / 256, index % 256));
     let endpoint = Endpoint {
@@ -154,6 +166,19 @@ fn decide(criterion: &mut Criterion) {
             bencher.iter(|| {
                 pool.reset();
                 black_box(scheduler.decide(black_box(&cycle), &mut pool, &mut rng))
+            });
+        });
+    }
+    group.finish();
+    let mut group = criterion.benchmark_group("decide pairs");
+    for count in [8, 64, 1000] {
+        let cycle = cycle(count);
+        let mut pool = Candidates::new((0..count).map(paired).collect());
+        let mut rng = StdRng::seed_from_u64(7);
+        group.bench_function(BenchmarkId::from_parameter(count), |bencher| {
+            bencher.iter(|| {
+                pool.reset();
+                black_box(scheduler.decide_pairs(black_box(&cycle), &mut pool, Some("group"), &mut rng))
             });
         });
     }

@@ -6,6 +6,8 @@
 //! tells), the last scrape, health. [`InFlight`] is one running
 //! attempt and counts down on drop. [`RetryBudget`] and [`ResponseMemory`] are the router's two other memories.
 
+mod adapters;
+mod available;
 mod board;
 mod budget;
 mod freshness;
@@ -13,10 +15,12 @@ mod health;
 mod in_flight;
 mod live;
 pub mod plan;
+mod pods;
 mod query;
 mod registry;
 mod responses;
 mod routes;
+mod sampling;
 mod slots;
 mod snapshot;
 mod status;

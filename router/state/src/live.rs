@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use kvasir_core::{EngineSample, Load, SampleError, SharedLoad};
+use kvasir_core::{AdapterStanding, EngineSample, Load, SampleError, SharedLoad};
 use parking_lot::{Mutex, RwLock};
 
+use crate::adapters::AdapterMemory;
 use crate::freshness::Freshness;
 use crate::health::{Attempt, Health, Standing, Turn};
 use crate::status::FailureCounts;
@@ -39,6 +40,7 @@ pub(crate) struct Live {
     scrape_error: RwLock<Option<SampleError>>,
     /// Sorted; `None` until the engine has told.
     listed: RwLock<Option<Arc<[String]>>>,
+    pub(crate) adapters: RwLock<AdapterMemory>,
     connect_failures: AtomicU64,
     status_failures: AtomicU64,
     first_byte_timeouts: AtomicU64,
@@ -46,7 +48,7 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    /// The load at `now`: ours and the peers', with the last sample while it is fresh.
+    /// The load at `now`: ours and the peers', with the last sample while it is fresh. No adapter is asked for.
     pub(crate) fn load(&self, now: Instant, freshness: Freshness) -> Load {
         let (own, peers) = (self.own(), self.peers());
         let age = |sampled: &Sampled| now.saturating_duration_since(sampled.at);
@@ -58,7 +60,7 @@ impl Live {
             peers_in_flight: peers.in_flight,
             sample: sampled.map(|sampled| sampled.sample),
             foreign_faded: sampled.map_or(0.0, |sampled| freshness.faded(age(&sampled))),
-            adapter: kvasir_core::AdapterStanding::Unknown,
+            adapter: AdapterStanding::Unknown,
         }
     }
 

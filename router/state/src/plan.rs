@@ -77,6 +77,8 @@ pub struct PlanModel {
     pub adapters: Vec<AdapterName>,
     /// Who serves it. Models with the same served name share their endpoints.
     pub endpoints: Vec<PlanEndpoint>,
+    /// How prefill and decode are kept apart; of models with the same served name, the first that says so counts.
+    pub disaggregation: Option<Disaggregation>,
 }
 
 /// One endpoint.

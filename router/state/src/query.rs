@@ -83,7 +83,7 @@ impl Resolved {
 
     /// The same route for a request that turns out to ask for `name`.
     pub fn asked_for(mut self, name: &str) -> Self {
-        self.adapter = self.target.adapter(name).cloned();
+        self.adapter = self.target.adapter(name);
         self.renames = self.adapter.is_none()
             && self.target.served.as_ref().is_some_and(|served| served.as_str() != name);
         self

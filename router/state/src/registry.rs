@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use kvasir_core::{
-    AdapterName, Candidate, Candidates, Clock, Endpoint, EndpointDirectory, EndpointId, EngineSample,
-    InFlightCost, Load, ModelName, OwnerSlot, SampleError, SampleSink,
+    Candidate, Candidates, Clock, Endpoint, EndpointDirectory, EndpointId, InFlightCost, Load, ModelName,
+    OwnerSlot, Role,
 };
 use parking_lot::Mutex;
 use rand::Rng;
-use smallvec::SmallVec;
 
+use crate::available::available;
 use crate::freshness::Freshness;
 use crate::health::{Attempt, Standing, Turn};
 use crate::in_flight::InFlight;
@@ -44,8 +44,8 @@ impl Default for StateOptions {
 /// Routes, targets and endpoints with their live numbers. Shared by every request; no call waits for more than a swap of
 /// a few pointers.
 pub struct State {
-    clock: Arc<dyn Clock>,
-    freshness: Freshness,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) freshness: Freshness,
     pub(crate) snapshot: ArcSwap<Snapshot>,
     /// Held through a swap, so that swaps follow one another.
     slots: Mutex<SlotPool>,
@@ -162,11 +162,16 @@ impl State {
         self.snapshot.load().members.get(id).is_some_and(|member| member.ready)
     }
 
-    /// Whether a frozen endpoint is still there, the same engine in the same slot, and takes new requests.
+    /// Whether a frozen endpoint is still there, the same engine in the same slot, and takes new requests. One that
+    /// prefills or decodes for others must have its part and its labels still: they say whom it is paired with.
     pub fn still_takes(&self, endpoint: &Endpoint) -> bool {
         let snapshot = self.snapshot.load();
-        let member = snapshot.member(endpoint);
-        member.is_some_and(|member| member.ready && !member.live.draining.load(Ordering::Relaxed))
+        let plays = |now: &Endpoint| {
+            endpoint.role == Role::Both || (now.role == endpoint.role && now.labels == endpoint.labels)
+        };
+        snapshot.member(endpoint).is_some_and(|member| {
+            member.ready && plays(&member.endpoint) && !member.live.draining.load(Ordering::Relaxed)
+        })
     }
 
     /// Every name that blocks are filed and prompts tokenized under.
@@ -183,7 +188,7 @@ impl State {
         snapshot.members.values().filter(|member| member.ready).map(target).collect()
     }
 
-    fn live(&self, id: &EndpointId) -> Option<Arc<Live>> {
+    pub(crate) fn live(&self, id: &EndpointId) -> Option<Arc<Live>> {
         self.snapshot.load().members.get(id).map(|member| Arc::clone(&member.live))
     }
 }
@@ -193,15 +198,21 @@ impl State {
     /// The endpoints that a request may go to, with their loads, frozen.
     ///
     /// Draining endpoints are never among them. With an adapter, only those that list it, if any does. Of the rest,
-    /// those that are out or asleep are left out, unless that would leave nobody.
+    /// those that are out or asleep are left out, unless that would leave nobody. Where prefill and decode are apart,
+    /// both rules hold for each part by itself, and the last one also where nobody could be paired otherwise.
     pub fn candidates(&self, resolved: &Resolved) -> Candidates {
         let now = self.clock.now();
         let snapshot = self.snapshot.load();
-        let candidate = |member: &Member| Candidate {
-            endpoint: Arc::clone(&member.endpoint),
-            load: member.live.load(now, self.freshness),
+        let adapter = resolved.adapter.as_ref();
+        let candidate = |member: &Member| {
+            let mut load = member.live.load(now, self.freshness);
+            if let Some(adapter) = adapter {
+                load.adapter = member.live.adapters.read().standing(adapter.as_str(), now, self.freshness);
+            }
+            Candidate { endpoint: Arc::clone(&member.endpoint), load }
         };
-        let members = available(snapshot.pool(resolved), resolved.adapter.as_ref(), now);
+        let apart = resolved.target.disaggregation.as_ref();
+        let members = available(snapshot.pool(resolved), adapter, apart, now);
         Candidates::new(members.into_iter().map(candidate).collect())
     }
 
@@ -307,34 +318,9 @@ impl State {
             sample_age_seconds: live.sample_age(now).map(|age| age.as_secs_f64()),
             scrape_error: live.scrape_error().map(|error| error.to_string()),
             listed_models: live.list(),
+            adapters: live.adapters.read().report(),
             requests: live.requests.load(Ordering::Relaxed),
             failures: live.failures(),
-        }
-    }
-}
-
-impl SampleSink for State {
-    fn in_flight(&self, endpoint: &EndpointId) -> u32 {
-        self.live(endpoint).map_or(0, |live| live.own().in_flight.saturating_add(live.peers().in_flight))
-    }
-
-    fn sampled(&self, endpoint: &EndpointId, result: Result<EngineSample, SampleError>) {
-        if let Some(live) = self.live(endpoint) {
-            live.sampled(result, self.clock.now());
-        }
-    }
-
-    fn models_listed(&self, endpoint: &EndpointId, models: Vec<String>) {
-        if let Some(live) = self.live(endpoint) {
-            live.listed(models);
-        }
-    }
-
-    fn probed(&self, endpoint: &EndpointId, healthy: bool) {
-        if let Some(live) = self.live(endpoint)
-            && live.probed(healthy, self.clock.now()) == Some(Turn::Back)
-        {
-            tracing::info!(%endpoint, by = "probe", "endpoint is back");
         }
     }
 }
@@ -343,31 +329,8 @@ impl EndpointDirectory for State {
     fn endpoints_of(&self, model: &ModelName) -> Vec<Arc<Endpoint>> {
         let snapshot = self.snapshot.load();
         let Some(pool) = snapshot.by_model.get(model) else { return Vec::new() };
-        let members = available(pool, None, self.clock.now());
+        let members = available(pool, None, None, self.clock.now());
         members.into_iter().map(|member| Arc::clone(&member.endpoint)).collect()
-    }
-}
-
-/// See [`State::candidates`]. The adapter comes before health: an engine without it would only answer 404.
-fn available<'a>(
-    pool: &'a [Member],
-    adapter: Option<&AdapterName>,
-    now: Instant,
-) -> SmallVec<[&'a Member; 16]> {
-    let mut members: SmallVec<[&Member; 16]> =
-        pool.iter().filter(|member| !member.live.draining.load(Ordering::Relaxed)).collect();
-    if let Some(adapter) = adapter {
-        keep_if_any(&mut members, |member| member.live.lists(adapter.as_str()));
-    }
-    keep_if_any(&mut members, |member| member.live.is_available(now));
-    members
-}
-
-/// Keeps those for which `keep` holds, or all when it holds for none.
-fn keep_if_any(members: &mut SmallVec<[&Member; 16]>, keep: impl Fn(&Member) -> bool) {
-    let kept: SmallVec<[&Member; 16]> = members.iter().copied().filter(|member| keep(member)).collect();
-    if !kept.is_empty() {
-        *members = kept;
     }
 }
 

@@ -20,6 +20,7 @@ use smallvec::SmallVec;
 
 use crate::plan::{ObjectName, PlanAttachment, PlanGateway, PlanHttpRoute, PlanModel, PlanRoute, TargetId};
 use crate::query::{NoRoute, Resolved, RouteQuery, Routed};
+use crate::target::Target;
 use http_route::HttpRoute;
 use http_table::HttpTable;
 use listener::Listeners;
@@ -199,7 +200,7 @@ impl RoutingTable {
         rng: &mut dyn Rng,
     ) -> Option<Result<Routed, NoRoute>> {
         let name = query.model.filter(|_| path.starts_with(INFERENCE))?;
-        let claims = self.names.get(name).or_else(|| self.adapters.get(name))?;
+        let claims = self.claims(name)?;
         claims.iter().find_map(|claim| {
             let chosen = claim.route.choose(query, path, at.map(Arc::as_ref), rng)?;
             Some(
@@ -208,6 +209,20 @@ impl RoutingTable {
                 }),
             )
         })
+    }
+
+    fn claims(&self, name: &str) -> Option<&Claims> {
+        self.names.get(name).or_else(|| self.adapters.get(name))
+    }
+
+    /// Whether a ModelRoute, or a model of the settings, claims this name.
+    pub(crate) fn is_claimed(&self, name: &str) -> bool {
+        self.claims(name).is_some()
+    }
+
+    /// The targets that requests for this name may go to; one that two rules choose comes twice.
+    pub(crate) fn targets_of(&self, name: &str) -> impl Iterator<Item = &Arc<Target>> {
+        self.claims(name).into_iter().flatten().flat_map(|claim| claim.route.targets())
     }
 
     /// Every name that clients may use, sorted by its bytes.

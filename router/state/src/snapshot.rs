@@ -93,8 +93,12 @@ impl Snapshot {
 
     /// The target as `sought`: the value that is here where that is the same.
     fn target(&self, sought: &Sought<'_>, members: &HashMap<EndpointId, Member>) -> Arc<Target> {
-        let all = sought.endpoints.iter().filter_map(|planned| members.get(&planned.id));
-        let pool: Vec<Member> = all.clone().filter(|member| member.ready).cloned().collect();
+        let with_plan =
+            sought.endpoints.iter().filter_map(|planned| Some((*planned, members.get(&planned.id)?)));
+        let all = with_plan.clone().map(|(_, member)| member);
+        let chosen = with_plan
+            .filter(|(planned, member)| member.ready && sought.can_choose(planned, &member.endpoint));
+        let pool: Vec<Member> = chosen.map(|(_, member)| member.clone()).collect();
         let before = self.targets.get(&sought.id);
         let pool = match before {
             Some(before) if same_members(&before.pool, &pool) => Arc::clone(&before.pool),
@@ -125,7 +129,7 @@ fn with_target(model: PlanModel) -> (PlanModel, TargetId) {
 impl Member {
     fn updated(&self, wanted: &Wanted<'_>) -> Self {
         let (before, planned) = (&self.endpoint, wanted.planned);
-        let same = before.role == planned.role
+        let same = before.role == wanted.role
             && before.pin_rank == planned.pin_rank
             && (before.started_at == planned.started_at || planned.started_at.is_none())
             && before.adapters.iter().eq(wanted.adapters.iter().copied())
@@ -160,7 +164,7 @@ fn make(wanted: &Wanted<'_>, slot: OwnerSlot) -> Endpoint {
         slot,
         address: wanted.address(),
         engine: planned.engine,
-        role: planned.role,
+        role: wanted.role,
         model: wanted.model.clone(),
         started_at: planned.started_at,
         pin_rank: planned.pin_rank,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kvasir_core::{EndpointId, EngineKind, Load, ModelName, OwnerSlot, Role, SharedLoad};
+use kvasir_core::{EndpointId, EngineAdapters, EngineKind, Load, ModelName, OwnerSlot, Role, SharedLoad};
 use serde::Serialize;
 
 /// One endpoint as it stands now.
@@ -36,6 +36,8 @@ pub struct EndpointStatus {
     pub scrape_error: Option<String>,
     /// What the engine lists at `/v1/models`, sorted; `None` until it has told.
     pub listed_models: Option<Arc<[String]>>,
+    /// The LoRA adapters of its last scrape; `None` where the engine tells of none.
+    pub adapters: Option<EngineAdapters>,
     /// Attempts sent there.
     pub requests: u64,
     /// Attempts that failed there.

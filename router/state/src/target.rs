@@ -29,7 +29,8 @@ pub struct Target {
     pub refused: Option<&'static str>,
     /// Sorted.
     pub(crate) adapters: Vec<AdapterName>,
-    /// The endpoints in service, in the plan's order.
+    /// The endpoints in service, in the plan's order. Where prefill and decode are apart, only those with a part and a
+    /// group.
     pub(crate) pool: Arc<[Member]>,
 }
 
@@ -39,22 +40,28 @@ impl Target {
         self.pool.iter().map(|member| &member.endpoint)
     }
 
-    /// The adapter that clients call `name`.
-    pub(crate) fn adapter(&self, name: &str) -> Option<&AdapterName> {
-        let at = self.adapters.binary_search_by(|adapter| adapter.as_str().cmp(name)).ok()?;
-        self.adapters.get(at)
+    /// The adapter that clients call `name`: one that a route or the settings name, else one that an endpoint lists.
+    /// What an engine caches for an adapter is of no use to its base model, so a name must not be taken for the model's
+    /// because nobody wrote it down.
+    pub(crate) fn adapter(&self, name: &str) -> Option<AdapterName> {
+        if let Ok(at) = self.adapters.binary_search_by(|adapter| adapter.as_str().cmp(name)) {
+            return self.adapters.get(at).cloned();
+        }
+        let listed = self.pool.iter().any(|member| member.live.adapters.read().lists(name));
+        listed.then(|| AdapterName::from(name))
     }
 
     /// Whether a request that is written for `self` can be sent to the endpoints of `later`.
     pub(crate) fn speaks_like(&self, later: &Self) -> bool {
-        self.served == later.served && self.index_model == later.index_model
+        self.served == later.served
+            && self.index_model == later.index_model
+            && self.disaggregation == later.disaggregation
     }
 
     /// Whether the two are alike in everything, so that one can stand for the other.
     pub(crate) fn same(&self, other: &Self) -> bool {
         self.id == other.id
             && self.speaks_like(other)
-            && self.disaggregation == other.disaggregation
             && self.timeout == other.timeout
             && self.retry == other.retry
             && self.refused == other.refused

@@ -63,6 +63,7 @@ pub(crate) fn model(name: &str, pods: &[&str]) -> PlanModel {
         aliases: Vec::new(),
         adapters: Vec::new(),
         endpoints: pods.iter().map(|pod| planned(pod)).collect(),
+        disaggregation: None,
     }
 }
 

@@ -3,9 +3,11 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use kvasir_core::{AdapterName, Address, EndpointId, ModelName, UpstreamTls};
+use kvasir_core::{AdapterName, Address, Endpoint, EndpointId, ModelName, Role, UpstreamTls};
 
-use crate::plan::{ObjectName, Plan, PlanEndpoint, PlanModel, PlanTarget, PlanTo, TargetId, TargetKind};
+use crate::plan::{
+    Disaggregation, ObjectName, Plan, PlanEndpoint, PlanModel, PlanTarget, PlanTo, TargetId, TargetKind,
+};
 use crate::snapshot::Member;
 use crate::target::Target;
 
@@ -19,6 +21,7 @@ pub(crate) struct Sought<'a> {
     pub(crate) endpoints: Vec<&'a PlanEndpoint>,
     /// Asked for by routes that lead here.
     adapters: BTreeSet<&'a AdapterName>,
+    disaggregation: Option<&'a Disaggregation>,
     /// `None` for a model of the settings, which has no policies.
     policies: Option<&'a PlanTarget>,
 }
@@ -30,11 +33,26 @@ pub(crate) struct Wanted<'a> {
     /// The name that its blocks are filed under.
     pub(crate) model: &'a ModelName,
     pub(crate) adapters: BTreeSet<&'a AdapterName>,
+    /// The part that the first target with prefill and decode apart gives it. Targets whose endpoints do both do not
+    /// look at it.
+    pub(crate) role: Role,
     /// How it is spoken to over TLS, where its address does not say.
     tls: Option<&'a UpstreamTls>,
 }
 
 impl Wanted<'_> {
+    /// Takes in the part that another mention gives it.
+    fn play(&mut self, role: Role, conflicts: &mut Vec<String>) {
+        match (self.role, role) {
+            (Role::Both, role) => self.role = role,
+            (Role::Prefill, Role::Decode) | (Role::Decode, Role::Prefill) => conflicts.push(format!(
+                "endpoint {} is to prefill for one target and to decode for another; the first alone can use it",
+                self.planned.id
+            )),
+            _ => {}
+        }
+    }
+
     /// Where it listens, and how it is spoken to.
     pub(crate) fn address(&self) -> Address {
         let tls = self.tls().cloned();
@@ -55,6 +73,14 @@ impl TargetId {
 }
 
 impl Sought<'_> {
+    /// Whether the endpoint that was `planned` so can be chosen. Where prefill and decode are apart it needs a part, the
+    /// one that is planned here, and a group.
+    pub(crate) fn can_choose(&self, planned: &PlanEndpoint, endpoint: &Endpoint) -> bool {
+        self.disaggregation.is_none_or(|apart| {
+            planned.role != Role::Both && planned.role == endpoint.role && apart.group_of(endpoint).is_some()
+        })
+    }
+
     /// The target, filed under `index_model`, with `pool`.
     pub(crate) fn target(&self, index_model: ModelName, pool: Arc<[Member]>) -> Target {
         let policies = self.policies;
@@ -63,7 +89,7 @@ impl Sought<'_> {
             label: self.id.name.to_string().into(),
             served: self.served.cloned(),
             index_model,
-            disaggregation: policies.and_then(|target| target.disaggregation.clone()),
+            disaggregation: self.disaggregation.cloned(),
             timeout: policies.and_then(|target| target.timeout),
             retry: policies.and_then(|target| target.retry),
             refused: policies.and_then(|target| target.refused),
@@ -86,6 +112,7 @@ pub(crate) fn seek<'a>(plan: &'a Plan, conflicts: &mut Vec<String>) -> Vec<Sough
                 index_model: &model.served,
                 endpoints: Vec::new(),
                 adapters: BTreeSet::new(),
+                disaggregation: None,
                 policies: None,
             });
             sought.len() - 1
@@ -93,6 +120,7 @@ pub(crate) fn seek<'a>(plan: &'a Plan, conflicts: &mut Vec<String>) -> Vec<Sough
         if let Some(target) = sought.get_mut(place) {
             target.endpoints.extend(&model.endpoints);
             target.adapters.extend(&model.adapters);
+            target.disaggregation = target.disaggregation.or(model.disaggregation.as_ref());
         }
     }
     for target in &plan.targets {
@@ -107,6 +135,7 @@ pub(crate) fn seek<'a>(plan: &'a Plan, conflicts: &mut Vec<String>) -> Vec<Sough
             index_model: &target.index_model,
             endpoints: target.endpoints.iter().collect(),
             adapters: BTreeSet::new(),
+            disaggregation: target.disaggregation.as_ref(),
             policies: Some(target),
         });
     }
@@ -142,8 +171,15 @@ pub(crate) fn gather<'a>(
         for planned in &target.endpoints {
             let entry = wanted.entry(&planned.id).or_insert_with(|| {
                 order.push(&planned.id);
-                Wanted { planned, model: target.index_model, adapters: BTreeSet::new(), tls: None }
+                Wanted {
+                    planned,
+                    model: target.index_model,
+                    adapters: BTreeSet::new(),
+                    role: Role::Both,
+                    tls: None,
+                }
             });
+            entry.play(planned.role, conflicts);
             entry.adapters.extend(&target.adapters);
             entry.tls = entry.tls.or(target.policies.and_then(|target| target.tls.as_ref()));
             if entry.planned.address != planned.address {

@@ -116,9 +116,8 @@ fn take_models(found: &mut Discovery, models: Vec<ListedModel>, engine: EngineKi
                 format!("{url} is {other}, but is set up as {}; set its engine to {other}", engine.as_str())
             });
         }
-        // SGLang lists an adapter's parent too; both list none for a base model. A model that names itself
-        // as its parent is a base model.
-        match model.parent.filter(|parent| *parent != model.id) {
+        // SGLang lists an adapter's parent too; both list none for a base model.
+        match model.is_adapter().then_some(model.parent).flatten() {
             Some(parent) => found
                 .adapters
                 .push(AdapterListing { name: AdapterName::from(model.id), parent: ModelName::from(parent) }),

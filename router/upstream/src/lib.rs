@@ -4,6 +4,7 @@
 //! and hands numbers to the registry through `kvasir_core::SampleSink`; [`read_metrics`] is the reading of one
 //! metrics page. [`discover`](discover()) asks one engine what it is, for the start-up lines.
 
+mod adapter_series;
 mod discover;
 mod interval_mean;
 mod metric_names;

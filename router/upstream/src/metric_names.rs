@@ -21,6 +21,8 @@ pub(crate) enum Field {
     CacheConfig,
     /// One series for each sleep state, 1 on the state that holds.
     SleepState,
+    /// One series for each state of the LoRA adapters so far, with the time it was last seen.
+    Adapters,
     /// Capacity in tokens.
     TotalTokens,
     PageSize,
@@ -62,6 +64,8 @@ fn vllm_field(name: &str) -> Option<Field> {
         "time_per_output_token_seconds_count" => Field::TpotOldCount,
         "cache_config_info" => Field::CacheConfig,
         "engine_sleep_state" => Field::SleepState,
+        // SGLang counts slots (`lora_pool_slots_used`) without saying which adapters are in them.
+        "lora_requests_info" => Field::Adapters,
         _ => return None,
     })
 }

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use kvasir_core::{EngineKind, SampleError};
+use kvasir_core::{EngineAdapters, EngineKind, SampleError};
 
+use crate::adapter_series::AdapterSeries;
 use crate::interval_mean::HistogramTotals;
 use crate::metric_names::{Field, capacity_labels, field, prefix, rank_label};
 use crate::prometheus_text::{Series, series};
@@ -16,6 +17,7 @@ const MAX_RANKS: usize = 1024;
 pub struct MetricsPage {
     /// `None` gathers the series without a rank label.
     ranks: BTreeMap<Option<u32>, RankTotals>,
+    adapters: AdapterSeries,
 }
 
 /// What a page says about one rank, or about all of them.
@@ -56,6 +58,10 @@ pub fn read_metrics(page: &[u8], engine: EngineKind) -> Result<MetricsPage, Samp
         if !sample.value.is_finite() || sample.value < 0.0 {
             continue;
         }
+        if field == Field::Adapters {
+            read.adapters.add(&sample);
+            continue;
+        }
         requests_seen |= matches!(field, Field::Running | Field::Waiting);
         let rank = sample.label(rank_label(engine)).and_then(|label| label.parse().ok());
         if read.ranks.len() == MAX_RANKS && !read.ranks.contains_key(&rank) {
@@ -83,9 +89,33 @@ impl MetricsPage {
         }
     }
 
+    /// The adapters of the engine; `None` when the page does not tell, or tells of several ranks: vLLM counts those
+    /// together, and each has room of its own.
+    pub fn adapters(&self) -> Option<EngineAdapters> {
+        if self.ranks().nth(1).is_some() { None } else { self.adapters.newest() }
+    }
+
+    /// The numbers of one of `count` ranks that the engine chooses among by itself: the mean over them.
+    pub fn mean_numbers(&self, count: u32) -> PageNumbers {
+        RankTotals::sum(self.ranks.values()).numbers().split(count)
+    }
+
     /// The ranks that the page names, in order.
     pub fn ranks(&self) -> impl Iterator<Item = u32> {
         self.ranks.keys().copied().flatten()
+    }
+}
+
+impl PageNumbers {
+    /// An equal part of what is counted, rounded up; latencies and shares stay.
+    fn split(self, parts: u32) -> Self {
+        let part = |whole: u32| whole.div_ceil(parts.max(1));
+        Self {
+            running: part(self.running),
+            waiting: part(self.waiting),
+            kv_blocks: self.kv_blocks / parts.max(1),
+            ..self
+        }
     }
 }
 

@@ -20,6 +20,13 @@ pub struct ListedModel {
     pub owned_by: Option<String>,
 }
 
+impl ListedModel {
+    /// Whether it adapts another model. One that names itself as its parent is a base model.
+    pub fn is_adapter(&self) -> bool {
+        self.parent.as_ref().is_some_and(|parent| *parent != self.id)
+    }
+}
+
 #[derive(Deserialize)]
 struct List {
     data: Vec<ListedModel>,
@@ -47,10 +54,15 @@ mod tests {
         let body = br#"{"object":"list","data":[
             {"id":"test-model","object":"model","created":1,"owned_by":"vllm","root":"m","parent":null,"max_model_len":8192},
             {"id":"sql-adapter","object":"model","owned_by":"vllm","root":"a","parent":"test-model"},
-            {"id":""},{"id":"bare"}]}"#;
+            {"id":""},{"id":"bare"},{"id":"own","parent":"own"}]}"#;
         let models = read_model_list(body).expect("a good list");
         let names: Vec<_> = models.iter().map(|model| (model.id.as_str(), model.parent.as_deref())).collect();
-        assert_eq!(names, [("test-model", None), ("sql-adapter", Some("test-model")), ("bare", None)]);
+        assert_eq!(
+            names,
+            [("test-model", None), ("sql-adapter", Some("test-model")), ("bare", None), ("own", Some("own"))]
+        );
+        let adapters: Vec<_> = models.iter().map(ListedModel::is_adapter).collect();
+        assert_eq!(adapters, [false, true, false, false]);
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 use indexmap::IndexMap;
 
-use super::kvcache_args;
+use super::{kvcache_args, scoring_args};
 use crate::compat::{ArgFields, ArgMap, read_args};
-use crate::plugin_names::{FILTERS, SCORERS};
+use crate::plugin_names::{FILTERS, KVASIR_COST, SCORERS, SESSION_AFFINITY};
 use crate::problems::{Findings, Place};
 use crate::raw::router_document::PluginConfig;
 use crate::resolved::{LeastLatencyArgs, LeastRequestArgs, PluginArgs, PrefixCacheArgs};
@@ -22,6 +22,8 @@ pub(super) fn read(configs: &IndexMap<&str, &PluginConfig<'_>>, findings: &mut F
             "least-latency" => args.least_latency = least_latency(map, place, findings),
             "prefix-cache" => args.prefix_cache = prefix_cache(map, place, findings),
             "kvcache-aware" => args.kvcache_aware = kvcache_args::read(map, place, findings),
+            KVASIR_COST => args.kvasir_cost = scoring_args::kvasir_cost(map, place, findings),
+            SESSION_AFFINITY => args.session_affinity = scoring_args::session_affinity(map, place, findings),
             name if FILTERS.contains(&name) || SCORERS.contains(&name) => {
                 if let Ok(map) = &map {
                     ArgFields::of(map, place).finish(findings);

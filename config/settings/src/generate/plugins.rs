@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::duration::format_duration;
-use crate::plugin_names::{FILTERS, SCORERS};
+use crate::plugin_names::{self, FILTERS, SCORERS};
 use crate::resolved::PluginArgs;
 
 const INTRODUCTION: &str = "
@@ -47,11 +47,9 @@ pub(super) fn section() -> String {
 fn meaning(name: &str) -> &'static str {
     match name {
         "lora-affinity" => "keeps the endpoints that serve the requested model or adapter",
+        "lora-residency" => "prefers a loaded adapter, avoids one that is being loaded",
         "gpu-usage" => "prefers a low KV-cache use",
         "random" => "chance; only as the sole scorer",
-        "prefill-cost" => {
-            "prefers the endpoint with the least prefill work, counting what it has cached and queued"
-        }
         _ => "",
     }
 }
@@ -73,6 +71,14 @@ fn rows(name: &str) -> Vec<Row> {
         )],
         "prefix-cache" => prefix_cache(&args),
         "kvcache-aware" => kvcache_aware(&args),
+        plugin_names::KVASIR_COST => vec![(
+            "affinity",
+            format!("{:?}", args.kvasir_cost.affinity),
+            "what prefill work that is saved weighs against waiting, 0 (load alone) to 4; see \
+             [scheduling](guides/scheduling.md)",
+            "refused",
+        )],
+        plugin_names::SESSION_AFFINITY => session_affinity(&args),
         _ => Vec::new(),
     }
 }
@@ -104,6 +110,41 @@ fn prefix_cache(args: &PluginArgs) -> Vec<Row> {
             args.top_k_matches.to_string(),
             "endpoints that may get a match; 0 or less is the default",
             OTHERWISE,
+        ),
+    ]
+}
+
+fn session_affinity(args: &PluginArgs) -> Vec<Row> {
+    const REFUSED: &str = "refused";
+    let args = &args.session_affinity;
+    vec![
+        ("headerName", args.header_name.clone(), "the header that names the conversation", REFUSED),
+        (
+            "bodyFields",
+            String::new(),
+            "list of dotted paths into the JSON body that name it where the header is absent, such as `user`, \
+             `prompt_cache_key`, `metadata.session_id`; the first one that has a value counts",
+            REFUSED,
+        ),
+        ("ttl", format_duration(args.ttl), "how long a silent conversation stays bound, 1s to 168h", REFUSED),
+        (
+            "maxSessions",
+            args.max_sessions.to_string(),
+            "conversations remembered, 1 to 10000000; the ones silent for longest leave first",
+            REFUSED,
+        ),
+        (
+            "maxInFlightRatio",
+            format!("{:?}", args.max_in_flight_ratio),
+            "with more than 8 requests and more than this many times the other candidates' mean, the bound endpoint is overloaded, and there \
+             is no opinion; 1 to 1000",
+            REFUSED,
+        ),
+        (
+            "maxWaitingRequests",
+            args.max_waiting_requests.to_string(),
+            "so it is with this many requests waiting in its engine",
+            REFUSED,
         ),
     ]
 }

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::Path;
 
+use kvasir_core::ConnectorKind;
+
 use super::assemble;
 use crate::facts::Files;
 use crate::flags::RouterArgs;
@@ -78,6 +80,7 @@ fn a_flag_wins_over_the_file() {
     assert_eq!(models[0].tokenizer.as_deref(), Some(Path::new("/dir/2")));
     assert_eq!(models[0].endpoints[0].kv_events.len(), 2);
     assert_eq!(models.len(), 2, "an endpoint may serve two models");
+    assert_eq!((models[0].endpoints[0].pin_ranks, models[1].endpoints[0].pin_ranks), (None, None));
 }
 
 #[test]
@@ -114,6 +117,129 @@ fn every_clash_is_named() {
     ] {
         assert!(all.contains(part), "{part:?} is missing in\n{all}");
     }
+}
+
+/// What the endpoints of one model come to, and what is said about them. `1P:g` is `http://1:1`, which prefills in group g.
+fn apart(model: &str, words: &[&str]) -> (Option<ConnectorKind>, Vec<String>) {
+    let endpoint = |word: &&str| {
+        let (name, group) = word.split_once(':').unwrap_or((word, ""));
+        let role = match name.chars().last() {
+            Some('P') => ", role: prefill",
+            Some('D') => ", role: decode",
+            _ => "",
+        };
+        let group = if group.is_empty() { String::new() } else { format!(", group: {group}") };
+        format!("  - {{url: 'http://{name}:1'{role}{group}}}\n")
+    };
+    let list: String = words.iter().map(endpoint).collect();
+    let file = format!("models:\n- name: m\n{model}  endpoints:\n{list}");
+    let mut findings = Findings::default();
+    let said = models_file::read(&file, "m.yaml", &mut findings).models;
+    let named = assemble(&said, &RouterArgs::default(), false, &NamedFiles, &mut findings);
+    let connector = named.models.first().and_then(|model| model.connector);
+    (connector, findings.problems().into_iter().chain(findings.warnings().to_vec()).collect())
+}
+
+#[test]
+fn the_connector_is_what_is_written_or_what_the_engine_does() {
+    let pair = ["1P", "2D"];
+    for (model, expected, said) in [
+        ("  connector: nixl\n", ConnectorKind::Nixl, None),
+        ("  connector: http\n", ConnectorKind::Http, None),
+        ("  connector: lmcache\n", ConnectorKind::Lmcache, None),
+        ("  connector: mooncake\n", ConnectorKind::Mooncake, None),
+        ("  engine: sglang\n", ConnectorKind::Sglang, None),
+        ("  engine: sglang\n  connector: sglang\n", ConnectorKind::Sglang, None),
+        (
+            "",
+            ConnectorKind::Http,
+            Some("m.yaml:2:9: models[0].name: has prefill and decode endpoints and no connector"),
+        ),
+        (
+            "  engine: sglang\n  connector: mooncake\n",
+            ConnectorKind::Mooncake,
+            Some("m.yaml:4:14: models[0].connector: mooncake takes the place of SGLang's own way"),
+        ),
+    ] {
+        let (connector, found) = apart(model, &pair);
+        assert_eq!(connector, Some(expected), "{model}");
+        match said {
+            None => assert_eq!(found, Vec::<String>::new(), "{model}"),
+            Some(said) => assert!(found.len() == 1 && found[0].contains(said), "{found:?}"),
+        }
+    }
+    assert_eq!(apart("", &["1", "2"]), (None, Vec::new()));
+}
+
+#[test]
+fn endpoints_that_cannot_be_paired_are_named_all_at_once() {
+    let nixl = "  connector: nixl\n";
+    for (model, words, expected) in [
+        (
+            nixl,
+            &["1P", "2P"][..],
+            &["m.yaml:5:32: models[0].endpoints[0].role: the model can prefill and not decode"][..],
+        ),
+        (nixl, &["1D"], &["the model can decode and not prefill; add an endpoint with role: prefill"]),
+        (
+            nixl,
+            &["1P:a", "2D:a", "3P:b"],
+            &["m.yaml:7:32: models[0].endpoints[2].role: the group \"b\" can prefill and not decode"],
+        ),
+        (
+            nixl,
+            &["1P:a", "2D:b"],
+            &["the group \"a\" can prefill", "the group \"b\" can decode and not prefill"],
+        ),
+        (
+            nixl,
+            &["1P", "2D", "3", "4"],
+            &["m.yaml:7:11: models[0].endpoints[2].url: has no role", "endpoints[3].url: has no role"],
+        ),
+        (nixl, &["1P:a", "2D:a", "3D"], &["endpoints[2].url: has no group, unlike other endpoints"]),
+        (nixl, &["1", "2"], &["m.yaml:3:14: models[0].connector: has no effect"]),
+        ("", &["1:a", "2"], &["endpoints[0].group: has no effect: no endpoint of the model has a role"]),
+        ("  connector: nixxl\n", &["1P", "2D"], &["there is no connector \"nixxl\"; did you mean \"nixl\"?"]),
+        (
+            "  connector: sglang\n",
+            &["1P", "2D"],
+            &["sglang is a way of SGLang's alone, and the engine is vllm"],
+        ),
+    ] {
+        let (_, found) = apart(model, words);
+        assert_eq!(found.len(), expected.len(), "{words:?}: {found:?}");
+        for (found, expected) in found.iter().zip(expected) {
+            assert!(found.contains(expected), "{words:?}: {found}");
+        }
+    }
+    for (port, engine, role, expected) in [
+        ("8997", "sglang", "prefill", None),
+        (
+            "8997",
+            "sglang",
+            "decode",
+            Some("endpoints[0].bootstrapPort: has no effect: only SGLang's prefill"),
+        ),
+        ("8997", "vllm, connector: http", "prefill", Some("the connector is http")),
+        ("0", "sglang", "prefill", Some("bootstrapPort: is \"0\"; write a port, 1 to 65535")),
+    ] {
+        let other = if role == "prefill" { "decode" } else { "prefill" };
+        let file = format!(
+            "models: [{{name: m, engine: {engine}, endpoints: [{{url: 'http://1:1', role: {role}, bootstrapPort: \
+             {port}}}, {{url: 'http://2:1', role: {other}}}]}}]"
+        );
+        let (models, problems) = put_together(Some(&file), &RouterArgs::default());
+        match expected {
+            None => assert_eq!(models[0].endpoints[0].bootstrap_port, Some(8997), "{problems:?}"),
+            Some(expected) => assert!(problems.len() == 1 && problems[0].contains(expected), "{problems:?}"),
+        }
+    }
+    let file = "models: [{name: m, connector: nixl, endpoints: [{url: 'http://1:1', role: prefil}]}]";
+    let (_, problems) = put_together(Some(file), &RouterArgs::default());
+    assert_eq!(
+        problems,
+        ["m.yaml:1:75: models[0].endpoints[0].role: there is no role \"prefil\"; did you mean \"prefill\"?"]
+    );
 }
 
 #[test]

@@ -23,6 +23,7 @@ models:
       - url: http://10.0.0.1:8000
         kvEvents: {endpoint: tcp://10.0.0.1:5557, replay: tcp://10.0.0.1:5657, topic: \"\"}
         dataParallel: 2
+        pinRanks: true
 ";
     let mut findings = Findings::default();
     let models = read(text, "m.yaml", &mut findings).models;
@@ -31,6 +32,7 @@ models:
     assert_eq!(models[0].aliases[1].value, "4", "a number is the text that was written");
     let endpoint = &models[0].endpoints[0];
     assert_eq!(endpoint.data_parallel.as_ref().map(|ranks| ranks.value), Some(2));
+    assert_eq!(endpoint.pin_ranks.as_ref().map(|choice| choice.value), Some(true));
     let events = endpoint.kv_events.as_ref().map(|events| (&*events.endpoint.value, &events.topic));
     assert!(events.is_some_and(|(address, topic)| address == "tcp://10.0.0.1:5557" && topic.is_some()));
 }
@@ -42,7 +44,7 @@ fn every_problem_is_named_with_its_line() {
     servedname: b
     endpoint: [x]
   - endpoints:
-      - {url: http://a:1, dataParallel: 0}
+      - {url: http://a:1, dataParallel: 0, pinRanks: 1}
       - {kvEvents: {replay: tcp://a:1}}
   - [x]
 model: []
@@ -56,6 +58,7 @@ model: []
             "m.yaml:4:5: models[0].endpoint: the key is unknown; did you mean \"endpoints\"?",
             "m.yaml:5:5: models[1]: lacks the key \"name\"; add name: with the name clients use",
             "m.yaml:6:41: models[1].endpoints[0].dataParallel: is \"0\"; write a whole number from 1 to 1024",
+            "m.yaml:6:54: models[1].endpoints[0].pinRanks: is \"1\"; write true or false",
             "m.yaml:7:9: models[1].endpoints[1]: lacks the key \"url\"; add url: http://HOST:PORT",
             "m.yaml:7:20: models[1].endpoints[1].kvEvents: lacks the key \"endpoint\"; add endpoint: tcp://HOST:PORT",
             "m.yaml:8:5: models[2]: is a list, not a mapping; write KEY: VALUE",

@@ -34,6 +34,10 @@ pub(crate) struct Model {
     /// LoRA adapters that every endpoint serves; clients use their names as model names.
     #[schemars(default)]
     pub adapters: Vec<Located<String>>,
+    /// How the KV cache moves from prefill to decode endpoints, where they have roles: `http`, `lmcache`, `nixl`,
+    /// `mooncake` or `sglang`. Without it, `sglang` for SGLang and `http` for vLLM, which asks for no transfer.
+    #[schemars(extend("enum" = ["http", "lmcache", "nixl", "mooncake", "sglang"]))]
+    pub connector: Option<Located<String>>,
     /// Where the model runs; at least one.
     pub endpoints: Vec<Endpoint>,
 }
@@ -50,6 +54,21 @@ pub(crate) struct Endpoint {
     /// given in `kvEvents` plus N, as vLLM does.
     #[schemars(with = "Option<u32>", range(min = 1, max = 1024))]
     pub data_parallel: Option<Located<u32>>,
+    /// Whether the engine lets the header `X-data-parallel-rank` choose the rank. Without it, true for vLLM, and false
+    /// for SGLang, whose releases before March 2026 do not read it.
+    #[schemars(with = "Option<bool>")]
+    pub pin_ranks: Option<Located<bool>>,
+    /// `prefill` or `decode`, where some engines compute prompts for others. All endpoints of a model have one, or
+    /// none has.
+    #[schemars(extend("enum" = ["prefill", "decode"]))]
+    pub role: Option<Located<String>>,
+    /// The name of the group whose prefill and decode endpoints can reach each other. All endpoints of a model have
+    /// one, or none has and all are one group.
+    pub group: Option<Located<String>>,
+    /// The port of an SGLang prefill engine's bootstrap server (`--disaggregation-bootstrap-port`). Without it, the port
+    /// that the decode engine was started with is taken, which is 8998 unless it says otherwise.
+    #[schemars(with = "Option<u16>", range(min = 1, max = 65535))]
+    pub bootstrap_port: Option<Located<u16>>,
 }
 
 /// The event sockets of rank 0.

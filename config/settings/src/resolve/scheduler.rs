@@ -81,7 +81,7 @@ fn document_path<'a>(
 
 /// The names that `--routing` takes, each with its scorer; the first is the default.
 const PROFILES: [(&str, &str); 3] =
-    [("kv-aware", plugin_names::PREFILL_COST), ("random", "random"), ("least-request", "least-request")];
+    [("kv-aware", plugin_names::KVASIR_COST), ("random", "random"), ("least-request", "least-request")];
 
 fn profile(name: Option<&str>, findings: &mut Findings) -> SchedulerSettings {
     let mut settings = SchedulerSettings::default();

@@ -67,6 +67,7 @@ fn the_defaults_of_the_flags_are_the_defaults_of_the_types() {
     );
     assert_eq!(settings.limits, known.limits);
     assert_eq!(settings.headers, known.headers);
+    assert_eq!(settings.admission, known.admission);
     assert_eq!(settings.scheduler, known.scheduler);
     assert_eq!(settings.access_log, known.access_log);
     assert_eq!(
@@ -233,24 +234,15 @@ fn what_kthena_would_enforce_and_we_cannot_yet_is_refused() {
         },
         ..one_model()
     };
-    let facts = SystemFacts {
-        environment: KthenaEnvironment {
-            enable_fairness_scheduling: Some("true".to_owned()),
-            enable_session_boost: Some("false".to_owned()),
-            ..KthenaEnvironment::default()
-        },
-        ..SystemFacts::default()
-    };
-    let all = problems(&args, &facts);
+    let all = problems(&args, &SystemFacts::default());
     for part in [
         "--tls-cert: serving with TLS is not available yet",
         "--port: \"0\" is no port",
         "--expose-metrics-on-router-port: \"perhaps\" is no boolean",
-        "ENABLE_FAIRNESS_SCHEDULING: the fairness queue is not available yet",
     ] {
         assert!(all.contains(part), "{part:?} is missing in\n{all}");
     }
-    assert_eq!(all.lines().count(), 4, "{all}");
+    assert_eq!(all.lines().count(), 3, "{all}");
     for (said, expected) in [(None, false), (Some("false"), false), (Some("1"), true)] {
         let kthena =
             KthenaFlags { expose_metrics_on_router_port: said.map(str::to_owned), ..KthenaFlags::default() };
@@ -323,7 +315,7 @@ fn a_bad_variable_of_kthena_warns_and_has_no_effect() {
 #[test]
 fn a_profile_names_its_scorer() {
     for (name, scorer) in
-        [("kv-aware", "prefill-cost"), ("random", "random"), ("least-request", "least-request")]
+        [("kv-aware", "kvasir-cost"), ("random", "random"), ("least-request", "least-request")]
     {
         let args = RouterArgs { routing: Some(name.to_owned()), ..one_model() };
         assert_eq!(settings(&args).scheduler.scorers, [(scorer.to_owned(), 1.0)]);

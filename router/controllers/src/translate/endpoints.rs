@@ -35,8 +35,8 @@ pub(super) fn of_pod<'a>(
             address: address.clone(),
             engine,
             role,
-            // vLLM alone takes a rank by header.
-            pin_rank: facts.ranks > 1 && engine == EngineKind::Vllm,
+            // Every vLLM takes a rank by header; not every SGLang does.
+            pin_rank: facts.ranks > 1 && facts.pin_ranks.unwrap_or(engine == EngineKind::Vllm),
             labels: facts.labels.clone(),
             started_at,
             ready: facts.ready,
@@ -69,6 +69,7 @@ mod tests {
             let facts = PodFacts {
                 labels: [].into(),
                 ranks: 2,
+                pin_ranks: None,
                 ip: Some(IpAddr::from([10, 0, 0, 1])),
                 ready: true,
                 gone: false,
@@ -79,6 +80,31 @@ mod tests {
         };
         assert_eq!(engine(100), [Some(100), Some(100)]);
         assert_eq!(engine(200), engine(100));
+    }
+
+    #[test]
+    fn ranks_are_pinned_where_the_engine_takes_it_or_the_pod_says_so() {
+        let name = ObjectName::new("n", "p");
+        for (engine, ranks, choice, pinned) in [
+            (EngineKind::Vllm, 2, None, true),
+            (EngineKind::Vllm, 2, Some(false), false),
+            (EngineKind::Vllm, 1, Some(true), false),
+            (EngineKind::Sglang, 2, None, false),
+            (EngineKind::Sglang, 2, Some(true), true),
+        ] {
+            let facts = PodFacts {
+                labels: [].into(),
+                ranks,
+                pin_ranks: choice,
+                ip: Some(IpAddr::from([10, 0, 0, 1])),
+                ready: true,
+                gone: false,
+                containers: Box::new([]),
+            };
+            let served = Served { port: 8000, engine, role: Role::Both };
+            let made: Vec<bool> = of_pod(&name, &facts, served).map(|endpoint| endpoint.pin_rank).collect();
+            assert_eq!(made, vec![pinned; ranks as usize], "{engine:?} {ranks} {choice:?}");
+        }
     }
 
     #[test]

@@ -1,16 +1,17 @@
 //! ModelServers to targets, with their status.
 
+mod disaggregation;
 mod overlap;
 mod policy;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use kube::Resource;
 use kvasir_api::model_route::TargetName;
-use kvasir_api::model_server::{InferenceEngine, PdGroup, WorkloadPort};
+use kvasir_api::model_server::{InferenceEngine, WorkloadPort};
 use kvasir_api::{FieldError, ModelRoute, ModelServer, Read, validate_model_server};
-use kvasir_core::{ConnectorKind, EngineKind, ModelName, Role};
-use kvasir_state::plan::{Disaggregation, ObjectName, PlanTarget, TargetId};
+use kvasir_core::{EngineKind, ModelName};
+use kvasir_state::plan::{ObjectName, PlanTarget, TargetId};
 
 use super::Translation;
 use super::endpoints::{self, Served};
@@ -21,9 +22,6 @@ use crate::objects::{Kind, Objects, PodFacts};
 use crate::status::StatusKind;
 use overlap::Overlaps;
 
-/// What a ModelServer with roles for its pods asks for.
-const DISAGGREGATION: &str = "prefill/decode disaggregation (workloadSelector.pdGroup)";
-
 /// Plans every ModelServer that can be used, the oldest first: where two speak of one endpoint, the older counts.
 pub(super) fn translate(objects: &Objects, pods: &PodIndex<'_>, translation: &mut Translation) {
     let names = RouteNames::of(&objects.model_routes);
@@ -33,15 +31,14 @@ pub(super) fn translate(objects: &Objects, pods: &PodIndex<'_>, translation: &mu
             Ok(server) => {
                 let labels = server.spec.workload_selector.as_ref().map(|selector| &selector.match_labels);
                 let selected = labels.map(|labels| pods.select(&name.namespace, labels)).unwrap_or_default();
-                let target = plan(name, server, &selected, &names);
-                let note = overlaps.enter(name, server, &selected);
-                let refused = target.refused.map(not_supported);
-                let fine = format!("In use.{}", note.map(|note| format!(" {note}")).unwrap_or_default());
-                translation.plan.targets.push(target);
+                let own = disaggregation::note(&server.spec).map(str::to_owned);
+                let notes = own.into_iter().chain(overlaps.enter(name, server, &selected));
+                let fine = notes.fold("In use.".to_owned(), |fine, note| format!("{fine} {note}"));
+                translation.plan.targets.push(plan(name, server, &selected, &names));
                 vec![
-                    verdicts::accepted(refused.as_slice(), fine),
+                    verdicts::accepted(&[], fine),
                     verdicts::resolved_refs(
-                        no_pods(name, selected.is_empty()).as_slice(),
+                        missing_pods(name, server, &selected).as_slice(),
                         "The selector matches pods.",
                     ),
                 ]
@@ -101,24 +98,20 @@ fn plan(
     let spec = &server.spec;
     let served = served_name(server).map(ModelName::from);
     let index_model = served.clone().unwrap_or_else(|| names.of_server(name).unwrap_or(&name.name).into());
-    let groups = spec.workload_selector.as_ref().and_then(|selector| selector.pd_group.as_ref());
+    let groups = disaggregation::groups(spec);
     let WorkloadPort { port, .. } = spec.workload_port;
     let engine = engine(spec.inference_engine);
     let of_pod = |(pod, facts): &(&ObjectName, &PodFacts)| {
-        let role = groups.map_or(Role::Both, |groups| role(groups, &facts.labels));
+        let role = disaggregation::role(groups, &facts.labels);
         endpoints::of_pod(pod, facts, Served { port, engine, role }).collect::<Vec<_>>()
     };
     let id = TargetId::model_server(name.namespace.clone(), name.name.clone());
     PlanTarget {
         served,
-        disaggregation: groups.map(|groups| Disaggregation {
-            group_key: Some(groups.group_key.as_str().into()),
-            connector: ConnectorKind::Http,
-        }),
+        disaggregation: disaggregation::plan(spec),
         timeout: policy::timeout(spec),
         retry: policy::retry(spec),
         tls: policy::tls(server),
-        refused: groups.map(|_| DISAGGREGATION),
         ..PlanTarget::new(id, index_model, selected.iter().flat_map(of_pod).collect())
     }
 }
@@ -135,39 +128,29 @@ fn engine(engine: InferenceEngine) -> EngineKind {
     }
 }
 
-/// A pod has one role: decode is looked at first, and a pod with neither kind of labels serves whole requests.
-fn role(groups: &PdGroup, labels: &BTreeMap<String, String>) -> Role {
-    let has =
-        |wanted: &BTreeMap<String, String>| wanted.iter().all(|(key, value)| labels.get(key) == Some(value));
-    if has(&groups.decode_labels) {
-        Role::Decode
-    } else if has(&groups.prefill_labels) {
-        Role::Prefill
-    } else {
-        Role::Both
-    }
-}
-
-fn not_supported(what: &'static str) -> Problem {
-    Problem::new(
-        reasons::NOT_SUPPORTED,
-        format!(
-            "{what} is not available yet: requests for this ModelServer are answered with 503, \
-             feature_not_available. Remove it to have every pod serve whole requests."
-        ),
-    )
-}
-
 /// Free of counts: a status that is written anew with every pod that comes or goes would wear out the API server.
-fn no_pods(name: &ObjectName, none: bool) -> Option<Problem> {
-    let text = || {
-        format!(
-            "spec.workloadSelector.matchLabels matches no pod of namespace {}. Give the pods these labels, \
-             or select the labels that they have.",
-            name.namespace
-        )
-    };
-    none.then(|| Problem::new(reasons::NO_PODS, text()))
+fn missing_pods(
+    name: &ObjectName,
+    server: &ModelServer,
+    selected: &[(&ObjectName, &PodFacts)],
+) -> Option<Problem> {
+    let namespace = &name.namespace;
+    if selected.is_empty() {
+        let text = format!(
+            "spec.workloadSelector.matchLabels matches no pod of namespace {namespace}. Give the pods these labels, \
+             or select the labels that they have."
+        );
+        return Some(Problem::new(reasons::NO_PODS, text));
+    }
+    let groups = disaggregation::groups(&server.spec)?;
+    (!disaggregation::can_pair(groups, selected)).then(|| {
+        let text = format!(
+            "No two of the selected pods of namespace {namespace} can be paired: one with pdGroup.prefillLabels and \
+             one with pdGroup.decodeLabels must have the same value of the label {}.",
+            groups.group_key
+        );
+        Problem::new(reasons::NO_PODS, text)
+    })
 }
 
 #[cfg(test)]

@@ -175,10 +175,16 @@ impl Clock for Stopped {
 
 /// A state with the plan; it must find no contradiction.
 pub(crate) fn state(translation: &Translation) -> State {
+    let (state, conflicts) = state_and_conflicts(translation);
+    assert_eq!(conflicts, Vec::<String>::new());
+    state
+}
+
+/// A state with the plan, and what it finds contradictory.
+pub(crate) fn state_and_conflicts(translation: &Translation) -> (State, Vec<String>) {
     let state = State::new(Arc::new(Stopped(Instant::now())), StateOptions::default());
     let changes = state.replace(translation.plan.clone());
-    assert_eq!(changes.conflicts, Vec::<String>::new());
-    state
+    (state, changes.conflicts)
 }
 
 /// A request, as far as routes look at it.

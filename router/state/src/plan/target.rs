@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kvasir_core::{ConnectorKind, ModelName, UpstreamTls};
+use kvasir_core::{ConnectorKind, Endpoint, ModelName, UpstreamTls};
 
 use super::{ObjectName, PlanEndpoint};
 
@@ -97,6 +97,16 @@ pub struct Disaggregation {
     pub group_key: Option<Arc<str>>,
     /// How the KV cache is handed over.
     pub connector: ConnectorKind,
+}
+
+impl Disaggregation {
+    /// The group of `endpoint`; `None` for one that is in none. Where all are one group, its name is empty.
+    pub fn group_of<'a>(&self, endpoint: &'a Endpoint) -> Option<&'a str> {
+        match &self.group_key {
+            None => Some(""),
+            Some(key) => endpoint.labels.get(&**key).map(String::as_str).filter(|value| !value.is_empty()),
+        }
+    }
 }
 
 /// How often, and how soon, to try again.

@@ -1,9 +1,11 @@
-use kvasir_core::Address;
+use kvasir_core::{Address, EngineSample, SampleError, SampleSink as _};
 
 use super::*;
 use crate::plan::{PlanEndpoint, PlanModel};
 use crate::testing::{candidates, id, model, models, named, plan, planned, state};
 
+mod adapters;
+mod pairs;
 mod running;
 mod secure;
 
@@ -199,23 +201,6 @@ fn a_drain_by_url_takes_every_rank() {
     assert_eq!(candidates(&state, &served(), None).len(), 1);
     state.drain("http://a:8000", true);
     assert!(candidates(&state, &served(), None).is_empty());
-}
-
-#[test]
-fn those_that_list_the_adapter_are_preferred() {
-    let (state, _) = state();
-    state.replace(plan(&["a", "b", "c"]));
-    let adapter = AdapterName::from("sql");
-    assert_eq!(candidates(&state, &served(), Some(&adapter)).len(), 3, "nobody has told yet");
-    state.models_listed(&id("a"), vec!["served".to_owned(), "other".to_owned()]);
-    assert_eq!(candidates(&state, &served(), Some(&adapter)).len(), 3, "nobody lists it");
-    state.models_listed(&id("b"), vec!["sql".to_owned(), "served".to_owned()]);
-    assert_eq!(pods(&candidates(&state, &served(), Some(&adapter))), ["b"]);
-    assert_eq!(candidates(&state, &served(), None).len(), 3);
-    eject(&state, "b");
-    assert_eq!(pods(&candidates(&state, &served(), Some(&adapter))), ["b"], "the others would answer 404");
-    state.models_listed(&id("b"), vec!["served".to_owned()]);
-    assert_eq!(pods(&candidates(&state, &served(), Some(&adapter))), ["a", "c"], "it was unloaded");
 }
 
 /// MET-06: a failed scrape keeps the old numbers until they are too old.

@@ -70,6 +70,11 @@ impl Footing {
         })
     }
 
+    /// The targets that exist.
+    pub(super) fn targets(&self) -> impl Iterator<Item = &Arc<Target>> {
+        self.0.iter().filter_map(|(_, target)| target.as_ref())
+    }
+
     /// The name of the model behind the first target.
     pub(super) fn model(&self) -> Option<&ModelName> {
         self.0.iter().find_map(|(_, target)| target.as_ref()).map(|target| &target.index_model)

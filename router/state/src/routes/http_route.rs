@@ -96,7 +96,7 @@ impl HttpRoute {
             return Ok(Routed::Elsewhere(Redirect { status, location, route }));
         }
         let destination = rule.backends.pick(rng).ok_or_else(none)?.follow(&self.name)?;
-        let adapter = query.model.and_then(|name| destination.target.adapter(name)).cloned();
+        let adapter = query.model.and_then(|name| destination.target.adapter(name));
         let mut resolved = Resolved::new(destination, query.model, adapter);
         let change = destination.edits.as_ref().and_then(|edits| edits.path.as_ref());
         resolved.path = change.and_then(|change| path::changed(change, query.path, decoded, prefix));

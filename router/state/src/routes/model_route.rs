@@ -86,6 +86,11 @@ impl ModelRoute {
         }
     }
 
+    /// Every target that a rule of it may choose.
+    pub(super) fn targets(&self) -> impl Iterator<Item = &Arc<Target>> {
+        self.footing.targets()
+    }
+
     /// What its adapters adapt: the name that clients use, or that of the model behind the first target.
     pub(super) fn adapted(&self) -> Option<&str> {
         let named = self.plan.as_ref().and_then(|plan| plan.model.as_ref());

@@ -83,6 +83,7 @@ mod standalone {
             aliases: aliases.iter().copied().map(Into::into).collect(),
             adapters: adapters.iter().copied().map(AdapterName::from).collect(),
             endpoints: Vec::new(),
+            disaggregation: None,
         }
     }
 

@@ -2,7 +2,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use engines::{Does, Engines};
-use kvasir_core::{Address, EngineKind, EngineSample, ModelName, OwnerSlot, Role, SampleError, SystemClock};
+use kvasir_core::{
+    Address, EngineAdapters, EngineKind, EngineSample, ModelName, OwnerSlot, Role, SampleError, SystemClock,
+};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -17,6 +19,8 @@ const PAGE: &str = "vllm:num_requests_running{engine=\"0\"} 2\nvllm:num_requests
 struct Sink {
     samples: Mutex<Vec<(String, Result<EngineSample, SampleError>)>>,
     models: Mutex<Vec<(String, Vec<String>)>>,
+    listed_adapters: Mutex<Vec<(String, Vec<String>)>>,
+    adapters: Mutex<Vec<(String, Option<EngineAdapters>)>>,
     probes: Mutex<Vec<(String, bool)>>,
     in_flight: AtomicU32,
     told: Notify,
@@ -55,6 +59,14 @@ impl SampleSink for Sink {
     fn models_listed(&self, endpoint: &EndpointId, models: Vec<String>) {
         self.models.lock().push((endpoint.to_string(), models));
         self.told.notify_waiters();
+    }
+
+    fn adapters_listed(&self, endpoint: &EndpointId, adapters: Vec<String>) {
+        self.listed_adapters.lock().push((endpoint.to_string(), adapters));
+    }
+
+    fn adapters_seen(&self, endpoint: &EndpointId, adapters: Option<EngineAdapters>) {
+        self.adapters.lock().push((endpoint.to_string(), adapters));
     }
 
     fn probed(&self, endpoint: &EndpointId, healthy: bool) {
@@ -119,7 +131,11 @@ impl House {
 async fn an_engine_is_visited_once_an_interval() {
     let house = House::new(vec![target("a", None)]);
     house.engines.set("a", "/metrics", Does::Answer(200, PAGE));
-    house.engines.set("a", "/v1/models", Does::Answer(200, "{\"data\":[{\"id\":\"m\"},{\"id\":\"sql\"}]}"));
+    house.engines.set(
+        "a",
+        "/v1/models",
+        Does::Answer(200, "{\"data\":[{\"id\":\"m\"},{\"id\":\"sql\",\"parent\":\"m\"}]}"),
+    );
     let began = Instant::now();
     let scraper = house.start();
     house.sink.until(|sink| sink.samples.lock().len() == 21).await;
@@ -134,6 +150,7 @@ async fn an_engine_is_visited_once_an_interval() {
         house.sink.models.lock()[0],
         ("default/a:8000".to_owned(), vec!["m".to_owned(), "sql".to_owned()])
     );
+    assert_eq!(house.sink.listed_adapters.lock()[0], ("default/a:8000".to_owned(), vec!["sql".to_owned()]));
     assert_eq!(house.engines.calls("a", "/health"), 0);
     house.stop.cancel();
     scraper.stopped().await.expect("a clean end");
@@ -151,6 +168,50 @@ async fn ranks_behind_one_url_share_a_visit() {
     assert_eq!(running("default/a:8000"), Ok(2));
     assert_eq!(running("default/a:8000#1"), Ok(5));
     assert_eq!(running("default/a:8000#2"), Err(SampleError::Garbage("no numbers of rank 2".to_owned())));
+}
+
+/// The engine spreads requests over ranks that nobody can pin, so each counts with the mean: of what the engine reports,
+/// and of what we have in flight there, so that no rank's requests look like somebody else's.
+#[tokio::test(start_paused = true)]
+async fn ranks_that_cannot_be_pinned_count_with_the_mean() {
+    let unpinned = |rank| {
+        let target = target("a", Some(rank));
+        let endpoint = Endpoint { pin_rank: false, ..(*target.endpoint).clone() };
+        ScrapeTarget { endpoint: Arc::new(endpoint), probe: false }
+    };
+    let house = House::new(vec![unpinned(0), unpinned(1)]);
+    house.engines.set("a", "/metrics", Does::Answer(200, PAGE));
+    house.start();
+    house.sink.until(|sink| sink.samples.lock().len() == 2).await;
+    house.stop.cancel();
+    let sample = |id| house.sink.of(id).pop().expect("a result").expect("a sample");
+    let (first, second) = (sample("default/a:8000"), sample("default/a:8000#1"));
+    assert_eq!((first.running, second.running), (4, 4), "2 and 5 are 7; half of that, rounded up");
+    // The sink counts one more with each question: 0 and 1, then 2 and 3 before; 4 and 5, then 6 and 7 after.
+    assert_eq!((first.in_flight_at_scrape, second.in_flight_at_scrape), (5, 7));
+}
+
+#[tokio::test(start_paused = true)]
+async fn adapters_are_told_with_the_numbers_of_one_rank() {
+    const LORA: &str = "vllm:num_requests_running{engine=\"0\"} 2\n\
+        vllm:lora_requests_info{max_lora=\"2\",running_lora_adapters=\"sql\",waiting_lora_adapters=\"\"} 1.7e9\n";
+    let house = House::new(vec![target("a", None), target("b", None), target("c", Some(0))]);
+    house.engines.set("a", "/metrics", Does::Answer(200, LORA));
+    house.engines.set("b", "/metrics", Does::Answer(200, "vllm:num_requests_running{engine=\"0\"} 2\n"));
+    let ranks = format!("vllm:num_requests_running{{engine=\"1\"}} 2\n{LORA}");
+    house.engines.set("c", "/metrics", Does::Answer(200, Box::leak(ranks.into_boxed_str())));
+    house.start();
+    house.sink.until(|sink| sink.samples.lock().len() >= 3).await;
+    house.stop.cancel();
+    let told = house.sink.adapters.lock();
+    let of = |host: &str| {
+        let id = format!("default/{host}:8000");
+        told.iter().find(|(of, _)| *of == id).map(|(_, adapters)| adapters.clone())
+    };
+    let sql = EngineAdapters { running: vec!["sql".to_owned()], waiting: Vec::new(), most: 2 };
+    assert_eq!(of("a"), Some(Some(sql)));
+    assert_eq!(of("b"), Some(None));
+    assert_eq!(of("c"), Some(None), "the engine counts its ranks' adapters together");
 }
 
 /// RET-08 for scrapes: an engine that accepts and never answers delays nobody.

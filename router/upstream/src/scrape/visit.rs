@@ -7,8 +7,8 @@ use std::time::Instant;
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use kvasir_core::{
-    Clock, Endpoint, EndpointId, EngineKind, EngineSample, SampleError, SampleSink, SideClient, SideError,
-    SideRequest, SideResponse, UpstreamTls,
+    Clock, Endpoint, EndpointId, EngineAdapters, EngineKind, EngineSample, SampleError, SampleSink,
+    SideClient, SideError, SideRequest, SideResponse, UpstreamTls,
 };
 
 use super::{ScrapeOptions, ScrapeTarget};
@@ -76,25 +76,37 @@ impl Visitor {
     }
 
     async fn scrape(&self, site: Site<'_>, targets: &[ScrapeTarget], memory: &mut Memory) {
-        let before: Vec<u32> =
-            targets.iter().map(|target| self.sink.in_flight(&target.endpoint.id)).collect();
+        let before: Vec<u32> = targets.iter().map(|target| self.in_flight(target, targets)).collect();
         let answer = self.get(site, "/metrics", self.options.max_bytes).await;
         let now = self.clock.now();
         let mut pages = Pages { answer: answer.map_err(sample_error), read: Vec::new() };
         for (target, before) in targets.iter().zip(before) {
             let endpoint = &*target.endpoint;
-            let result = pages.numbers(endpoint).map(|numbers| {
+            let siblings = siblings(target, targets).count();
+            let result = pages.numbers(endpoint, siblings).map(|(numbers, adapters)| {
+                self.sink.adapters_seen(&endpoint.id, adapters);
                 if let (Some(asleep), Some(hook)) = (numbers.asleep, &self.options.on_sleep) {
                     hook(&endpoint.id, asleep);
                 }
                 // A request that came or went while the page was on its way is in one of the two counts; the
                 // larger one never makes our own request look like somebody else's.
-                let in_flight = before.max(self.sink.in_flight(&endpoint.id));
+                let in_flight = before.max(self.in_flight(target, targets));
                 to_sample(&numbers, memory.entry(endpoint.id.clone()).or_default(), now, in_flight)
             });
             self.sink.sampled(&endpoint.id, result);
         }
         memory.retain(|id, _| targets.iter().any(|target| target.endpoint.id == *id));
+    }
+
+    /// Requests in flight at `target`: its own where it is pinned; else, as the engine spreads them, the mean over the
+    /// ranks it chooses among.
+    fn in_flight(&self, target: &ScrapeTarget, targets: &[ScrapeTarget]) -> u32 {
+        let (mut sum, mut count) = (0_u32, 0_u32);
+        for sibling in siblings(target, targets) {
+            sum = sum.saturating_add(self.sink.in_flight(&sibling.endpoint.id));
+            count += 1;
+        }
+        sum.div_ceil(count.max(1))
     }
 
     /// Tells the models; a failure leaves what was known.
@@ -105,8 +117,11 @@ impl Visitor {
         };
         match read_model_list(&answer.body) {
             Ok(models) => {
+                let adapters = models.iter().filter(|model| model.is_adapter());
+                let adapters: Vec<String> = adapters.map(|model| model.id.clone()).collect();
                 let names: Vec<String> = models.into_iter().map(|model| model.id).collect();
                 for target in targets {
+                    self.sink.adapters_listed(&target.endpoint.id, adapters.clone());
                     self.sink.models_listed(&target.endpoint.id, names.clone());
                 }
             }
@@ -139,6 +154,22 @@ impl Visitor {
     }
 }
 
+/// The ranks that the engine chooses among for a request to `target`: itself alone where it is pinned.
+fn siblings<'t>(
+    target: &'t ScrapeTarget,
+    targets: &'t [ScrapeTarget],
+) -> impl Iterator<Item = &'t ScrapeTarget> {
+    let (own, pinned) = (&target.endpoint.id, target.endpoint.pin_rank);
+    targets.iter().filter(move |other| {
+        let id = &other.endpoint.id;
+        if pinned {
+            id == own
+        } else {
+            (&id.namespace, &id.pod, id.port) == (&own.namespace, &own.pod, own.port)
+        }
+    })
+}
+
 /// The page as each kind of engine reads it; endpoints behind one URL are of one kind but for a mistake.
 struct Pages {
     answer: Result<SideResponse, SampleError>,
@@ -146,7 +177,12 @@ struct Pages {
 }
 
 impl Pages {
-    fn numbers(&mut self, endpoint: &Endpoint) -> Result<PageNumbers, SampleError> {
+    /// What the page says of `endpoint`, one of so many ranks that the engine chooses among.
+    fn numbers(
+        &mut self,
+        endpoint: &Endpoint,
+        siblings: usize,
+    ) -> Result<(PageNumbers, Option<EngineAdapters>), SampleError> {
         let page = match self.read.iter().position(|(kind, _)| *kind == endpoint.engine) {
             Some(index) => self.read.get(index),
             None => {
@@ -155,11 +191,14 @@ impl Pages {
             }
         };
         let Some((_, page)) = page else { return Err(SampleError::Garbage("no page".to_owned())) };
-        let rank = endpoint.pin_rank.then_some(endpoint.id.rank);
-        page.as_ref()
-            .map_err(Clone::clone)?
-            .numbers(rank)
-            .ok_or_else(|| SampleError::Garbage(format!("no numbers of rank {}", endpoint.id.rank)))
+        let page = page.as_ref().map_err(Clone::clone)?;
+        let numbers = if endpoint.pin_rank {
+            page.numbers(Some(endpoint.id.rank))
+                .ok_or_else(|| SampleError::Garbage(format!("no numbers of rank {}", endpoint.id.rank)))?
+        } else {
+            page.mean_numbers(u32::try_from(siblings).unwrap_or(u32::MAX))
+        };
+        Ok((numbers, page.adapters()))
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the targets of ModelRoutes come to: who of them is there, and can be used.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashSet};
 
 use kvasir_api::ModelRouteSpec;
 use kvasir_api::model_route::TargetName;
@@ -12,17 +12,15 @@ use crate::translate::verdicts::{Problem, list, reasons};
 /// All that a ModelRoute can name.
 #[derive(Debug)]
 pub(super) struct Backends<'a> {
-    /// The ModelServers that are planned, with what each asks for that cannot be done.
-    planned: HashMap<(&'a str, &'a str), Option<&'static str>>,
+    /// The ModelServers that are planned.
+    planned: HashSet<(&'a str, &'a str)>,
     objects: &'a Objects,
 }
 
 impl<'a> Backends<'a> {
     pub(super) fn of(targets: &'a [PlanTarget], objects: &'a Objects) -> Self {
         let servers = targets.iter().filter(|target| target.id.kind == TargetKind::ModelServer);
-        let planned = servers
-            .map(|target| ((&*target.id.name.namespace, &*target.id.name.name), target.refused))
-            .collect();
+        let planned = servers.map(|target| (&*target.id.name.namespace, &*target.id.name.name)).collect();
         Self { planned, objects }
     }
 
@@ -47,17 +45,17 @@ impl<'a> Backends<'a> {
 
     /// What the route names in vain.
     pub(super) fn missing(&self, route: &ObjectName, spec: &ModelRouteSpec) -> Vec<Problem> {
-        let (mut absent, mut unusable, mut refused) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        let (mut absent, mut unusable) = (BTreeSet::new(), BTreeSet::new());
         for target in targets(spec) {
             match target {
-                TargetName::ModelServer(name) => match self.planned.get(&(&*route.namespace, name)) {
-                    Some(None) => {}
-                    Some(Some(what)) => _ = refused.insert(format!("{name:?}, for {what}")),
-                    None if self.objects.model_servers.contains_key(&beside(route, name)) => {
+                TargetName::ModelServer(name) if self.planned.contains(&(&*route.namespace, name)) => {}
+                TargetName::ModelServer(name) => {
+                    if self.objects.model_servers.contains_key(&beside(route, name)) {
                         unusable.insert(format!("{name:?}"));
+                    } else {
+                        absent.insert(format!("ModelServer {name:?}"));
                     }
-                    None => _ = absent.insert(format!("ModelServer {name:?}")),
-                },
+                }
                 TargetName::ExternalModelProvider(name) => {
                     if !self.objects.providers.contains_key(&beside(route, name)) {
                         absent.insert(format!("ExternalModelProvider {name:?}"));
@@ -65,28 +63,22 @@ impl<'a> Backends<'a> {
                 }
             }
         }
-        let told = |reason, names: BTreeSet<String>, tell: &dyn Fn(String) -> String| {
+        let told = |names: BTreeSet<String>, tell: &dyn Fn(String) -> String| {
             let names = Vec::from_iter(names);
-            (!names.is_empty()).then(|| Problem::new(reason, tell(list(&names))))
+            (!names.is_empty()).then(|| Problem::new(reasons::BACKEND_NOT_FOUND, tell(list(&names))))
         };
         let namespace = &route.namespace;
         let problems = [
-            told(reasons::BACKEND_NOT_FOUND, absent, &|names| {
+            told(absent, &|names| {
                 format!(
                     "Namespace {namespace} does not have {names}: requests that are sent there are answered with \
                      503. Create them, or name others in spec.rules[].targetModels[]."
                 )
             }),
-            told(reasons::BACKEND_NOT_FOUND, unusable, &|names| {
+            told(unusable, &|names| {
                 format!(
                     "Not in use are the ModelServers {names}: requests that are sent there are answered with 503. \
                      Their own status says what to correct."
-                )
-            }),
-            told(reasons::NOT_SUPPORTED, refused, &|names| {
-                format!(
-                    "Refused are the ModelServers {names}: requests that are sent there are answered with 503. \
-                     Their own status says what to change."
                 )
             }),
         ];

@@ -205,15 +205,6 @@ metadata: {name: broken}
 spec: {inferenceEngine: vLLM, workloadPort: {port: 1}}
 ---
 kind: ModelServer
-metadata: {name: grouped}
-spec:
-  inferenceEngine: vLLM
-  workloadSelector:
-    matchLabels: {app: a}
-    pdGroup: {groupKey: g, prefillLabels: {p: \"1\"}, decodeLabels: {d: \"1\"}}
-  workloadPort: {port: 8000}
----
-kind: ModelServer
 metadata: {name: elsewhere, namespace: elsewhere}
 spec: {inferenceEngine: vLLM, workloadSelector: {matchLabels: {app: a}}, workloadPort: {port: 8000}}
 ";
@@ -230,7 +221,6 @@ spec: {inferenceEngine: vLLM, workloadSelector: {matchLabels: {app: a}}, workloa
         ("absent", "BackendNotFound", "Namespace default does not have ModelServer \"absent\""),
         ("elsewhere", "BackendNotFound", "ModelServer \"elsewhere\""),
         ("broken", "BackendNotFound", "Not in use are the ModelServers \"broken\""),
-        ("grouped", "NotSupported", "pdGroup"),
     ] {
         let (value, said, message) = said(name);
         assert_eq!((value.as_str(), said.as_str()), ("False", reason), "{name}");

@@ -1,11 +1,14 @@
 use std::time::Duration;
 
+use kvasir_core::Role;
 use kvasir_state::plan::{RetryPolicy, UpstreamTls};
 
 use super::*;
 use crate::status::Verdict;
 use crate::translate::Translation;
 use crate::translate::testing::{pod, server, state, status, translate, verdict};
+
+mod pairs;
 
 const KIND: StatusKind = StatusKind::ModelServer;
 
@@ -188,30 +191,6 @@ fn https_is_unverified_unless_an_annotation_names_the_certificate() {
         let message = &accepted(&translation, "s").message;
         assert!(message.contains("kvasir.io/tls-server-name"), "{message}");
     }
-}
-
-#[test]
-fn groups_of_prefill_and_decode_are_refused_with_roles_filled_in() {
-    let grouped = model_server("s", "model: m").replace(
-        "{app: m}}",
-        "{app: m}, pdGroup: {groupKey: group, prefillLabels: {does: p}, decodeLabels: {serves: d}}}",
-    );
-    let translation = translate(&format!(
-        "{grouped}{}{}{}{}",
-        pod("both", "10.0.0.1", "app: m, does: p, serves: d"),
-        pod("decode", "10.0.0.2", "app: m, serves: d, group: g"),
-        pod("neither", "10.0.0.3", "app: m"),
-        pod("prefill", "10.0.0.4", "app: m, does: p, group: g"),
-    ));
-    let target = server(&translation, "s");
-    let roles: Vec<Role> = target.endpoints.iter().map(|endpoint| endpoint.role).collect();
-    assert_eq!(roles, [Role::Decode, Role::Decode, Role::Both, Role::Prefill]);
-    assert_eq!(target.disaggregation.as_ref().and_then(|pd| pd.group_key.as_deref()), Some("group"));
-    assert!(target.refused.is_some_and(|what| what.contains("pdGroup")));
-    let verdict = accepted(&translation, "s");
-    assert_eq!((verdict.value, verdict.reason), ("False", "NotSupported"));
-    assert!(verdict.message.contains("pdGroup") && verdict.message.contains("Remove"), "{}", verdict.message);
-    assert!(translation.skipped.is_empty());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use kvasir_core::{EndpointId, SampleSink as _};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use regex::Regex;
@@ -311,4 +312,17 @@ fn an_adapter_of_the_pool_is_known_by_name() {
     assert_eq!(named(&state, "other").expect("the pool").adapter, None);
     let before = route(&state, &get("/x")).expect("the pool");
     assert_eq!(before.asked_for("lora").adapter, Some("lora".into()));
+}
+
+/// Nobody wrote the name down; but what the engine caches for it must not count for the base model.
+#[test]
+fn an_adapter_that_an_engine_lists_is_known_by_name() {
+    let state = with(plan(&["pool"], vec![http_route("ns/h", vec![rule(vec![], "pool")])]));
+    let asked = |name| named(&state, name).expect("the pool").adapter;
+    assert_eq!(asked("sql"), None);
+    let pod = EndpointId::new("default", "ns-pool", 8000, 0);
+    state.adapters_listed(&pod, vec!["sql".to_owned(), "law".to_owned()]);
+    assert_eq!((asked("sql"), asked("law"), asked("base")), (Some("sql".into()), Some("law".into()), None));
+    state.adapters_listed(&pod, vec!["law".to_owned()]);
+    assert_eq!(asked("sql"), None, "it was unloaded");
 }

@@ -125,17 +125,11 @@ fn refusals_and_gaps_reach_the_client_as_what_they_are() {
         )
     };
     let rules = |name: &str, rest: &str| model_route(name, &format!("{{modelName: {name}, {rest}}}"));
-    let grouped = served("grouped", "10.0.0.2").replace(
-        "{app: grouped}}\n",
-        "{app: grouped}, pdGroup: {groupKey: g, prefillLabels: {p: \"1\"}, decodeLabels: {d: \"1\"}}}\n",
-    );
     let objects = [
         served("s", "10.0.0.1"),
-        grouped,
         rules("limited", "rules: [{targetModels: [{modelServerName: s}]}], rateLimit: {}"),
         rules("outside", "rules: [{targetModels: [{externalModelProviderName: p}]}]"),
         rules("dangling", "rules: [{targetModels: [{modelServerName: absent}]}]"),
-        rules("pd", "rules: [{targetModels: [{modelServerName: grouped}]}]"),
         rules("weightless", "rules: [{targetModels: [{modelServerName: absent, weight: 0}]}]"),
         rules(
             "unreadable",
@@ -145,8 +139,7 @@ fn refusals_and_gaps_reach_the_client_as_what_they_are() {
         rules("empty", "rules: []"),
         rules("invalid", "rules: [{targetModels: []}]"),
     ];
-    let names =
-        ["limited", "outside", "dangling", "pd", "weightless", "unreadable", "bound", "empty", "invalid"];
+    let names = ["limited", "outside", "dangling", "weightless", "unreadable", "bound", "empty", "invalid"];
     let state = state(&translate(&format!("{}{}", objects.concat(), names.map(next).concat())));
     let went = names.map(|name| Asked::for_model(name).goes_to(&state));
     assert_eq!(
@@ -155,7 +148,6 @@ fn refusals_and_gaps_reach_the_client_as_what_they_are() {
             "refused: rate limiting (spec.rateLimit)",
             "refused: an external model provider as target",
             "no target",
-            "refused: prefill/decode disaggregation (workloadSelector.pdGroup)",
             "s",
             "s",
             "s",
