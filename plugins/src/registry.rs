@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kvasir_core::{
     BlockIndex, BlockLookup, DataProducer, Filter, Picker, PlacementObserver, ScheduleMeter, Scorer,
-    Tokenizer,
+    SystemClock, Tokenizer,
 };
 use kvasir_settings::resolved::{PluginArgs, SchedulerSettings};
 
@@ -23,14 +23,16 @@ pub const FILTERS: [&str; 2] =
     [filters::least_request::LeastRequest::NAME, filters::lora_affinity::LoraAffinity::NAME];
 
 /// Names that [`build`] takes as scorers.
-pub const SCORERS: [&str; 7] = [
-    scorers::prefill_cost::PrefillCost::NAME,
+pub const SCORERS: [&str; 9] = [
+    scorers::kvasir_cost::KvasirCost::NAME,
+    scorers::session_affinity::SessionAffinity::NAME,
     scorers::kvcache_aware::KvCacheAware::NAME,
     scorers::prefix_cache::PrefixCache::NAME,
     scorers::least_request::LeastRequest::NAME,
     scorers::least_latency::LeastLatency::NAME,
     scorers::gpu_usage::GpuUsage::NAME,
     scorers::random::Random::NAME,
+    scorers::lora_residency::LoraResidency::NAME,
 ];
 
 /// What plugins lean on.
@@ -190,12 +192,18 @@ fn scorer(
     built: &mut Built,
 ) -> Result<Arc<dyn Scorer>, BuildError> {
     use scorers::{
-        gpu_usage::GpuUsage, kvcache_aware::KvCacheAware, least_latency::LeastLatency,
-        least_request::LeastRequest, prefill_cost::PrefillCost, prefix_cache::PrefixCache, random::Random,
+        gpu_usage::GpuUsage, kvasir_cost::KvasirCost, kvcache_aware::KvCacheAware,
+        least_latency::LeastLatency, least_request::LeastRequest, lora_residency::LoraResidency,
+        prefix_cache::PrefixCache, random::Random, session_affinity::SessionAffinity,
     };
     Ok(match name {
-        PrefillCost::NAME => {
-            let plugin = Arc::new(PrefillCost::new());
+        KvasirCost::NAME => {
+            let plugin = Arc::new(KvasirCost::new(&args.kvasir_cost));
+            built.observers.push(Arc::clone(&plugin) as Arc<dyn PlacementObserver>);
+            plugin
+        }
+        SessionAffinity::NAME => {
+            let plugin = Arc::new(SessionAffinity::new(&args.session_affinity, Arc::new(SystemClock)));
             built.observers.push(Arc::clone(&plugin) as Arc<dyn PlacementObserver>);
             plugin
         }
@@ -212,6 +220,7 @@ fn scorer(
         LeastRequest::NAME => Arc::new(LeastRequest),
         LeastLatency::NAME => Arc::new(LeastLatency::new(&args.least_latency)),
         GpuUsage::NAME => Arc::new(GpuUsage),
+        LoraResidency::NAME => Arc::new(LoraResidency),
         Random::NAME => Arc::new(Random::new(parts.seed)),
         _ => return Err(BuildError::UnknownScorer(name.to_owned())),
     })
@@ -259,7 +268,7 @@ mod tests {
         assert_eq!(built.scorers.iter().map(|(scorer, _)| scorer.name()).collect::<Vec<_>>(), SCORERS);
         assert!(built.scorers.iter().all(|(_, weight)| (weight - 2.0).abs() < f64::EPSILON));
         let observers: Vec<_> = built.observers.iter().map(|observer| observer.name()).collect();
-        assert_eq!(observers, ["prefill-cost", "prefix-cache"]);
+        assert_eq!(observers, ["kvasir-cost", "session-affinity", "prefix-cache"]);
         assert!(built.prefix_cache.is_some());
     }
 

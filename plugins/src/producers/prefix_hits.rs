@@ -77,20 +77,21 @@ fn average_unpinned(pool: &Candidates, hits: &mut [PrefixHit]) {
     if !(0..hits.len()).any(has_ranks) {
         return;
     }
-    let mut sums: HashMap<_, (u64, u64, u64)> = HashMap::new();
+    let mut sums: HashMap<_, (u64, [u64; 3])> = HashMap::new();
     for (index, hit) in hits.iter().enumerate() {
         if let Some(pod) = unpinned(index) {
-            let (ranks, tokens, predicted) = sums.entry(pod).or_default();
+            let (ranks, [tokens, predicted, offloaded]) = sums.entry(pod).or_default();
             *ranks += 1;
             *tokens += u64::from(hit.tokens);
             *predicted += u64::from(hit.predicted_tokens);
+            *offloaded += u64::from(hit.offloaded_tokens);
         }
     }
     for (index, hit) in hits.iter_mut().enumerate() {
-        if let Some((ranks, tokens, predicted)) = unpinned(index).and_then(|pod| sums.get(&pod)) {
+        if let Some((ranks, sums)) = unpinned(index).and_then(|pod| sums.get(&pod)) {
             // A mean of `u32` values is one.
-            hit.tokens = (tokens / ranks) as u32;
-            hit.predicted_tokens = (predicted / ranks) as u32;
+            let [tokens, predicted, offloaded] = sums.map(|sum| (sum / ranks) as u32);
+            *hit = PrefixHit { tokens, predicted_tokens: predicted, offloaded_tokens: offloaded, ..*hit };
         }
     }
 }

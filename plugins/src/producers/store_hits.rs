@@ -96,9 +96,9 @@ impl StoreHits {
         }
         let hit = |tokens| PrefixHit {
             tokens,
-            predicted_tokens: 0,
             block_tokens: self.block_tokens,
             completeness: Some(Completeness::Partial),
+            ..PrefixHit::default()
         };
         Ok(self.ask(request, pool.all().iter(), cycle).await?.into_iter().map(hit).collect())
     }
@@ -119,8 +119,12 @@ impl StoreHits {
         for (index, tokens) in unknown.iter().zip(held).filter(|(_, tokens)| *tokens > 0) {
             if let Some(hit) = cycle.hits.get_mut(*index) {
                 let completeness = hit.completeness.or(Some(Completeness::Approximate));
-                *hit =
-                    PrefixHit { tokens, predicted_tokens: 0, block_tokens: self.block_tokens, completeness };
+                *hit = PrefixHit {
+                    tokens,
+                    block_tokens: self.block_tokens,
+                    completeness,
+                    ..PrefixHit::default()
+                };
             }
         }
     }

@@ -126,7 +126,12 @@ mod tests {
     }
 
     fn hit(tokens: u32) -> PrefixHit {
-        PrefixHit { tokens, predicted_tokens: 0, block_tokens: 16, completeness: Some(Completeness::Exact) }
+        PrefixHit {
+            tokens,
+            block_tokens: 16,
+            completeness: Some(Completeness::Exact),
+            ..PrefixHit::default()
+        }
     }
 
     fn gathered(blocks: u64, tokens: &[u32]) -> CycleState {
@@ -156,6 +161,42 @@ mod tests {
             let pool = pool_of([Load::default(); 3]);
             assert_eq!(scores_of(&scorer(max), &cycle, &pool), expected.map(Some), "{matched_blocks:?}");
         }
+    }
+
+    /// 40 tokens in blocks of 16: of kthena's three blocks the last one, of 8 tokens, is held by nobody, so that its
+    /// scores there are 66 and 33.
+    #[test]
+    fn kthenas_worked_example_without_its_partial_block() {
+        let source = Arc::new(HitSource::new(HitPolicy::Query));
+        let scorer = KvCacheAware::new(&KvCacheAwareArgs::default(), source, Arc::new(NoMeter));
+        let pool = pool_of([Load::default(); 3]);
+        assert_eq!(
+            scores_of(&scorer, &gathered(2, &[32, 16, 0]), &pool),
+            [Some(100.0), Some(50.0), Some(0.0)]
+        );
+        for (tokens, blocks) in [(15, 0), (16, 1), (31, 1), (47, 2), (1000, 62), (4096, 128)] {
+            let held = [tokens / 16 * 16; 3];
+            let best = (blocks > 0).then_some(100.0);
+            let cycle = gathered(u64::from(tokens / 16), &held);
+            assert_eq!(scores_of(&scorer, &cycle, &pool), [best; 3], "{tokens} tokens");
+        }
+    }
+
+    #[test]
+    fn truncation_is_that_of_floating_point() {
+        let mut apart = Vec::new();
+        for blocks in 1..=128_u32 {
+            let matched: Vec<u32> = (0..=blocks).map(|matched| matched * 16).collect();
+            let pool = pool_of(vec![Load::default(); matched.len()]);
+            let scores = scores_of(&scorer(None), &gathered(u64::from(blocks), &matched), &pool);
+            for (matched, score) in (0..=blocks).zip(scores) {
+                let whole = f64::from(matched * 100 / blocks);
+                if score != Some(whole) {
+                    apart.push((matched, blocks, score.unwrap()));
+                }
+            }
+        }
+        assert_eq!(apart, [(29, 50, 57.0), (29, 100, 28.0), (57, 100, 56.0), (58, 100, 57.0)]);
     }
 
     #[test]

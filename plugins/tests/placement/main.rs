@@ -8,11 +8,11 @@ mod router;
 use std::sync::Arc;
 
 use kvasir_core::NoMeter;
+use kvasir_plugins::scorers::kvasir_cost::KvasirCost;
 use kvasir_plugins::scorers::kvcache_aware::KvCacheAware;
 use kvasir_plugins::scorers::least_request::LeastRequest;
-use kvasir_plugins::scorers::prefill_cost::PrefillCost;
 use kvasir_plugins::scorers::random::Random;
-use kvasir_settings::resolved::KvCacheAwareArgs;
+use kvasir_settings::resolved::{KvCacheAwareArgs, KvasirCostArgs};
 
 use crate::fleet::{Outcome, Scene, Talk, run};
 use crate::router::Policy;
@@ -36,8 +36,8 @@ fn oracle(scene: Scene) -> Outcome {
     runs(scene, |_| Policy::Oracle)
 }
 
-fn prefill_cost(scene: Scene) -> Outcome {
-    runs(scene, |_| Policy::Scorer(Box::new(PrefillCost::new())))
+fn kvasir_cost(scene: Scene) -> Outcome {
+    runs(scene, |_| Policy::Scorer(Box::new(KvasirCost::new(&KvasirCostArgs::default()))))
 }
 
 fn affinity(scene: Scene) -> Outcome {
@@ -65,7 +65,7 @@ fn assert_close_to_the_oracle(ours: &Outcome, oracle: &Outcome) {
 #[test]
 fn conversations_are_placed_nearly_as_well_as_an_oracle_would() {
     let scene = Scene { users: 32, pods: 4, think_ms: 400, requests: 2500, seed: 0, talk: LONG };
-    let ours = prefill_cost(scene);
+    let ours = kvasir_cost(scene);
     assert_close_to_the_oracle(&ours, &oracle(scene));
     assert!(ours.hit_rate() > 0.85, "{}", ours.hit_rate());
 
@@ -81,13 +81,13 @@ fn conversations_are_placed_nearly_as_well_as_an_oracle_would() {
 #[test]
 fn also_when_the_fleet_is_hot() {
     let scene = Scene { users: 48, pods: 4, think_ms: 100, requests: 3000, seed: 0, talk: LONG };
-    assert_close_to_the_oracle(&prefill_cost(scene), &oracle(scene));
+    assert_close_to_the_oracle(&kvasir_cost(scene), &oracle(scene));
 }
 
 #[test]
 fn short_prompts_fare_no_worse_than_by_chance() {
     let scene = Scene { users: 600, pods: 4, think_ms: 20, requests: 6000, seed: 0, talk: SHORT };
-    let (ours, random) = (prefill_cost(scene), random(scene));
+    let (ours, random) = (kvasir_cost(scene), random(scene));
     for share in [0.5, 0.95, 0.99] {
         let (ours, chance) = (ours.ttft_ms(share), random.ttft_ms(share));
         assert!(ours <= chance, "at {share}: {ours} ms against {chance} ms");

@@ -71,9 +71,9 @@ fn cycle(pods: &[Pod], blocks: &[u64], tokens: usize) -> CycleState {
         .iter()
         .map(|pod| PrefixHit {
             tokens: pod.held(blocks) as u32,
-            predicted_tokens: 0,
             block_tokens: BLOCK as u32,
             completeness: Some(Completeness::Exact),
+            ..PrefixHit::default()
         })
         .collect();
     cycle

@@ -52,7 +52,7 @@ async fn hits(
 }
 
 fn found(tokens: u32, block_tokens: u32) -> PrefixHit {
-    PrefixHit { tokens, predicted_tokens: 0, block_tokens, completeness: Some(Completeness::Partial) }
+    PrefixHit { tokens, block_tokens, completeness: Some(Completeness::Partial), ..PrefixHit::default() }
 }
 
 /// Section 7 of kthena's layout: 40 tokens in blocks of 16 are two full blocks; the partial one is not asked for.

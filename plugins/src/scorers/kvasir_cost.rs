@@ -1,0 +1,316 @@
+//! `kvasir-cost`: prefers the endpoint where the answer begins soonest for the least new work. The default.
+//!
+//! What stands between a request and its first token at an endpoint is counted in prompt tokens, as *work*:
+//!
+//! ```text
+//! own  = prompt - cached - 0.7 x loadable      what the engine computes; blocks on slower tiers are loaded
+//! work = own
+//!      + queued                                uncached tokens of requests there that wait for their first byte
+//!      + foreign waiting x typical             requests that no router of ours sent
+//!      + 32 x generating                       places in each engine step
+//!      + 4 x KV shortage                       tokens that do not fit into the engine's free KV cache
+//!
+//! expected = fixed + each x work + adapter     seconds until the first token
+//! cost     = expected + each x (1.5 x affinity - 1) x own
+//! score    = 100 x (1 - cost / worst cost)
+//! ```
+//!
+//! `fixed` and `each` are the endpoint's pace, learned from streamed answers: the fleet's, unless the endpoint plainly
+//! differs (see [`pace`](self::pace) and `fleets`). The fleet's own `fixed` is left out of the cost, since all pay it.
+//! With equal paces everything is weighed in tokens, and the pace is only the unit.
+//!
+//! Own work weighs more than waiting, because the others pay for it too: a burst of siblings stays together behind the
+//! one prefill they share, and spills once the queue costs more than prefilling again.
+//!
+//! Costs within 64 tokens' time of the least, or within 4 % of it, count as equal: knowledge of the fleet is a tenth of
+//! a second old, and routers that all follow the last millisecond meet at one endpoint. Among equals the one with fewer
+//! requests wins, then chance. Where other routers send too, nearby counts of requests are equal as well. So short
+//! prompts, and those that share a first block only, spread by load.
+//!
+//! Where prefill and decode are apart, the prefill run counts own, queued, foreign and shortage; the decode run counts
+//! 32 for each request there, the KV shortage, and a twentieth of what would have to be transferred.
+//!
+//! Without tokens nothing is known to be held, and the estimated length is compared with the load alone.
+//!
+//! | parameter | default | |
+//! |---|---|---|
+//! | `affinity` | 1 | 0 to 4; at 1, a second of prefill saved is worth waiting 1.5 s, at 0 only load counts |
+//!
+//! ```yaml
+//! scheduler:
+//!   pluginConfig:
+//!     - name: kvasir-cost
+//!       args: {affinity: 1}
+//!   plugins:
+//!     Score:
+//!       enabled:
+//!         - {name: kvasir-cost, weight: 1}
+//! ```
+
+mod fleets;
+pub mod pace;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use kvasir_core::{
+    AdapterStanding, Candidate, Candidates, CycleState, Endpoint, EngineSample, InFlightCost, Load, Needs,
+    Phase, PlacementObserver, Plugin, Scorer, Scores, Usage,
+};
+use kvasir_settings::resolved::KvasirCostArgs;
+
+use self::fleets::Fleets;
+use self::pace::Pace;
+
+/// What this request's own uncached tokens weigh against queued ones at an affinity of 1. At 1 a second copy of a 4k
+/// prompt is sent elsewhere as soon as the first one is being prefilled (fault RTE-04); far above 1 one endpoint keeps a
+/// hot prefix for too long (RTE-01). `tests/placement` is insensitive between 1.25 and 2.
+const OWN_WORK_WEIGHT: f64 = 1.5;
+
+/// What one generating request costs a newcomer, in prompt tokens: it takes a place in each engine step and makes
+/// it longer, but hardly delays a prefill.
+const DECODE_TOKENS: f64 = 32.0;
+
+/// What one token costs for which there is no free KV memory: it comes free as others finish generating, which is
+/// slower than prefilling.
+const KV_SHORTAGE_WEIGHT: f64 = 4.0;
+
+/// From here on an engine of unknown KV capacity is taken to run short; below it admits without waiting.
+const KV_USAGE_HIGH: f64 = 0.9;
+
+/// Differences up to this are not worth concentrating load for: about one engine step.
+const NEAR_TIE_TOKENS: f64 = 64.0;
+
+/// Nor are those up to this share of the least cost: the estimate of a long queue is no better than that.
+const NEAR_TIE_SHARE: f64 = 0.04;
+
+/// Uncached tokens of a request that another router sent, until our own requests have told what is typical.
+const TYPICAL_TOKENS: f64 = 512.0;
+
+/// Share of each new request in the typical one: it follows about the last hundred.
+const TYPICAL_STEP: f64 = 1.0 / 64.0;
+
+/// The part of a token's prefill that is saved when its block is loaded from a slower tier. From the host's memory nearly
+/// all is, from a disk hardly anything; events name the tier, a hit does not.
+const LOADED_CREDIT: f64 = 0.7;
+
+/// What transferring a token's KV costs of computing it, between machines of one room.
+const TRANSFER_SHARE: f64 = 0.05;
+
+/// Seconds until an adapter can be used where there is room for it: a load from the disk.
+const ADAPTER_ABSENT: f64 = 0.3;
+
+/// Where all places are taken, somebody's generation has to end first. So it does where requests wait for the adapter
+/// already: with room there, they would not.
+const ADAPTER_BLOCKED: f64 = 1.0;
+
+/// The scorer, which is also the observer that learns the endpoints' paces and, over all models, the size of a typical
+/// request.
+#[derive(Debug)]
+pub struct KvasirCost {
+    /// What own work weighs beyond its own time.
+    own_extra: f64,
+    fleets: Fleets,
+    /// Bits of an `f64`, tokens.
+    typical: AtomicU64,
+}
+
+impl KvasirCost {
+    /// The name in settings and metrics.
+    pub const NAME: &'static str = "kvasir-cost";
+
+    /// Knows no requests yet.
+    pub fn new(args: &KvasirCostArgs) -> Self {
+        Self {
+            own_extra: OWN_WORK_WEIGHT * args.affinity - 1.0,
+            fleets: Fleets::new(),
+            typical: AtomicU64::new(TYPICAL_TOKENS.to_bits()),
+        }
+    }
+
+    /// The pace that is reckoned with at `endpoint`.
+    pub fn pace_of(&self, endpoint: &Endpoint) -> Pace {
+        match self.fleets.of(&endpoint.model).map(|fleet| fleet.known()) {
+            Some((prior, answers)) => self.fleets.pace(endpoint, prior, answers),
+            None => Pace::UNSEEN,
+        }
+    }
+
+    fn typical_tokens(&self) -> f64 {
+        f64::from_bits(self.typical.load(Ordering::Relaxed))
+    }
+
+    /// Costs into `out`, in seconds; expectations into `expected` where it is as long. Gives the fleet's pace.
+    fn cost(
+        &self,
+        cycle: &CycleState,
+        pool: &Candidates,
+        out: &mut Scores,
+        mut expected: Option<&mut Scores>,
+    ) -> Pace {
+        let typical = self.typical_tokens();
+        let fleet = self.fleets.of(&cycle.model).map(|fleet| fleet.known());
+        let (prior, answers) = fleet.unwrap_or((Pace::UNSEEN, 0));
+        super::fill(pool, out, |index, Candidate { endpoint, load }| {
+            let work = Work::of(cycle, index, load, pool.phase(), typical);
+            let pace = if fleet.is_some() { self.fleets.pace(endpoint, prior, answers) } else { prior };
+            let adapter = adapter_seconds(load.adapter);
+            self.fleets.saw(
+                endpoint,
+                cycle,
+                if work.known && adapter == 0.0 { work.total } else { f64::NAN },
+            );
+            if let Some(slot) = expected.as_mut().and_then(|expected| expected.get_mut(index)) {
+                *slot = Some(pace.time(work.total) + adapter);
+            }
+            let apart = f64::from((pace.fixed - prior.fixed).max(0.0));
+            Some(apart + f64::from(pace.each) * (work.total + self.own_extra * work.own) + adapter)
+        });
+        prior
+    }
+}
+
+impl Default for KvasirCost {
+    fn default() -> Self {
+        Self::new(&KvasirCostArgs::default())
+    }
+}
+
+impl Plugin for KvasirCost {
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
+}
+
+impl Scorer for KvasirCost {
+    fn needs(&self) -> Needs {
+        Needs::PREFIX_HITS
+    }
+
+    fn score(&self, cycle: &CycleState, pool: &Candidates, out: &mut Scores) {
+        let prior = self.cost(cycle, pool, out, None);
+        rank(pool, prior, out);
+    }
+
+    fn score_and_expect(
+        &self,
+        cycle: &CycleState,
+        pool: &Candidates,
+        out: &mut Scores,
+        expected: &mut Scores,
+    ) {
+        expected.resize(pool.len(), None);
+        let prior = self.cost(cycle, pool, out, Some(expected));
+        rank(pool, prior, out);
+    }
+}
+
+impl PlacementObserver for KvasirCost {
+    fn dispatched(&self, cycle: &CycleState, endpoint: &Endpoint, cost: InFlightCost) {
+        // Of two at the same moment one may be lost: an average can bear that.
+        let before = self.typical_tokens();
+        let after = before + (f64::from(cost.prefill_tokens) - before) * TYPICAL_STEP;
+        self.typical.store(after.to_bits(), Ordering::Relaxed);
+        self.fleets.left(endpoint, cycle);
+    }
+
+    fn first_byte(&self, cycle: &CycleState, endpoint: &Endpoint, _: InFlightCost, took: Duration) {
+        self.fleets.began(endpoint, cycle, took.as_secs_f64());
+    }
+
+    fn completed(&self, cycle: &CycleState, endpoint: &Endpoint, _: Option<&Usage>) {
+        self.fleets.ended(endpoint, cycle);
+    }
+
+    fn failed(&self, _: &CycleState, _: &Endpoint) {}
+}
+
+/// What stands between a request and its first token at one endpoint, tokens.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Work {
+    /// All of it.
+    total: f64,
+    /// The part that the request brings.
+    own: f64,
+    /// Whether it is known well enough to learn a pace from.
+    known: bool,
+}
+
+impl Work {
+    fn of(cycle: &CycleState, index: usize, load: &Load, phase: Phase, typical: f64) -> Self {
+        let prompt = f64::from(cycle.prompt_tokens);
+        let queued = load.prefill_tokens as f64;
+        let foreign = load.foreign();
+        let shortage = load.sample.map_or(0.0, |sample| kv_shortage(prompt + queued, &sample, typical));
+        let held = f64::from(cycle.reusable_tokens(index));
+        let waits = shortage * KV_SHORTAGE_WEIGHT;
+        if phase == Phase::Decode {
+            // Those that another endpoint still prefills come here as well.
+            let generating = f64::from(load.in_flight) + f64::from(foreign);
+            let total = generating * DECODE_TOKENS + waits + (prompt - held).max(0.0) * TRANSFER_SHARE;
+            return Self { total, own: 0.0, known: false };
+        }
+        let loaded = LOADED_CREDIT * f64::from(cycle.loadable_tokens(index));
+        let own = (prompt - held - loaded).max(0.0);
+        // Who of the waiting ones is ours cannot be told; while others are there, those are taken to wait.
+        let foreign_waiting = load.sample.map_or(0, |sample| sample.waiting).min(foreign);
+        let generating = match phase {
+            Phase::Prefill => 0.0,
+            Phase::Whole | Phase::Decode => f64::from(load.decoding) + f64::from(foreign - foreign_waiting),
+        };
+        let total = own + queued + f64::from(foreign_waiting) * typical + generating * DECODE_TOKENS + waits;
+        Self { total, own, known: foreign == 0 && shortage == 0.0 }
+    }
+}
+
+/// Tokens of `wanted` for which the engine has no free KV memory. Cached blocks that nobody uses are free memory,
+/// but using them takes them, so the whole prompt counts.
+fn kv_shortage(wanted: f64, sample: &EngineSample, typical: f64) -> f64 {
+    let capacity = f64::from(sample.kv_blocks) * f64::from(sample.block_size);
+    if capacity > 0.0 {
+        (wanted - capacity * (1.0 - sample.kv_usage)).max(0.0)
+    } else {
+        typical * ((sample.kv_usage - KV_USAGE_HIGH) / (1.0 - KV_USAGE_HIGH)).max(0.0)
+    }
+}
+
+fn adapter_seconds(standing: AdapterStanding) -> f64 {
+    match standing {
+        AdapterStanding::Unknown | AdapterStanding::Resident => 0.0,
+        AdapterStanding::Absent => ADAPTER_ABSENT,
+        AdapterStanding::Loading | AdapterStanding::Full => ADAPTER_BLOCKED,
+    }
+}
+
+/// From costs to scores: those near the least are ordered by crowding, then all are measured by the worst.
+fn rank(pool: &Candidates, prior: Pace, costs: &mut Scores) {
+    let best = costs.iter().flatten().copied().fold(f64::INFINITY, f64::min);
+    let near = (NEAR_TIE_TOKENS * f64::from(prior.each)).max(NEAR_TIE_SHARE * best);
+    let shared = pool.kept().any(|(_, candidate)| candidate.load.peers_in_flight > 0);
+    for (candidate, slot) in pool.all().iter().zip(costs.iter_mut()) {
+        if let Some(cost) = slot.as_mut().filter(|cost| **cost <= best + near) {
+            *cost = best + near * crowding(&candidate.load, shared);
+        }
+    }
+    let worst = costs.iter().flatten().copied().fold(0.0, f64::max);
+    for cost in costs.iter_mut().flatten() {
+        *cost = if worst > 0.0 { 100.0 * (1.0 - *cost / worst) } else { 100.0 };
+    }
+}
+
+/// Grows with the number of requests there, from 0 towards 1. Where others send too, the last digits of the number are
+/// of the past.
+fn crowding(load: &Load, shared: bool) -> f64 {
+    let requests = load.in_flight.saturating_add(load.foreign());
+    let requests = f64::from(if shared { rounded(requests) } else { requests });
+    requests / (1.0 + requests)
+}
+
+/// The number with its three leading bits: exact to 7, in steps of an eighth to a quarter of it above.
+fn rounded(requests: u32) -> u32 {
+    let dropped = (u32::BITS - requests.leading_zeros()).saturating_sub(3);
+    requests >> dropped << dropped
+}
+
+#[cfg(test)]
+mod tests;
