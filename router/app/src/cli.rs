@@ -10,6 +10,7 @@ use kvasir_agent::AgentArgs;
 use kvasir_mock_engine::MockEngineArgs;
 use kvasir_probe::ProbeArgs;
 use kvasir_settings::flags::RouterArgs;
+use kvasir_simulator::SimulateArgs;
 use kvasir_tokenizer_service::TokenizerArgs;
 
 use crate::demo::DemoArgs;
@@ -37,6 +38,8 @@ pub enum Command {
     Tokenizer(Box<TokenizerArgs>),
     /// Show what KV-aware routing does: simulated engines, one workload, three routers, one table
     Demo(DemoArgs),
+    /// Compare ways of placing requests on a simulated fleet, driven by the real scheduler
+    Simulate(Box<SimulateArgs>),
     /// Check or load an OpenAI-compatible endpoint with prompts that share prefixes
     Probe(Box<ProbeArgs>),
     /// Print why a request went where it went
@@ -90,6 +93,7 @@ pub fn run(arguments: Vec<OsString>) -> ExitCode {
                 .map(|()| ExitCode::SUCCESS)
         }
         Command::Demo(args) => crate::demo::run(args),
+        Command::Simulate(args) => kvasir_simulator::run(&args),
         Command::Probe(args) => crate::router::on_runtime(0, |stop| kvasir_probe::run(*args, stop)),
         Command::Explain(args) => crate::router::on_runtime(1, |_| crate::explain::run(args)),
         Command::Tokens(args) => crate::tokens::run(args),

@@ -246,7 +246,7 @@ mod tests {
                 {"endpoint": "default/b:1", "kept": false, "matched_tokens": 0, "reusable_tokens": 0, "completeness": null,
                  "load": {"in_flight": 0, "prefill_tokens": 0, "sample": {"waiting": 12}}, "total": null},
             ],
-            "scores": [{"plugin": "prefill-cost", "weight": 1.0, "scores": [87.5, null]}],
+            "scores": [{"plugin": "kvasir-cost", "weight": 1.0, "scores": [87.5, null]}],
             "attempts": [{"endpoint": "default/a:1", "status": 200, "error": null}],
             "predicted_cached_tokens": 48,
             "outcome": {"status": 200, "ttft_ms": 3.25, "total_ms": 9.0, "usage": {"cached_tokens": 48}, "error": null},
@@ -255,7 +255,7 @@ mod tests {
         for part in [
             "asked for as alias",
             "exact, from local in 120 us",
-            "prefill-cost",
+            "kvasir-cost",
             "87.5",
             "filtered",
             "least-request dropped 1",

@@ -1,29 +1,33 @@
 //! Introduces the rooms to each other: from settings to a gateway that can serve.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use kvasir_core::connector::BOOTSTRAP_PORT;
 use kvasir_core::plugin::ScheduleMeter;
 use kvasir_core::{
-    Address, BlockIndex, Clock, DataProducer, EndpointDirectory, EndpointId, EngineKind, Needs,
-    PlacementObserver, Role, Scorer, SideClient, SystemClock, Tokenizer,
+    Address, AdmissionMeter, BlockIndex, Clock, DataProducer, EndpointDirectory, EndpointId, EngineKind,
+    ModelPods, Needs, PlacementObserver, Scorer, SideClient, SystemClock, Tokenizer,
 };
 use kvasir_gateway::{
     ByteBudget, Connections, Coordination, Counted, DecisionRing, Exhibits, Gateway, Ports, Readiness,
-    Scheduled, Scheduling,
+    Scheduled, Scheduling, SessionRule,
 };
 use kvasir_kvcache::placements::DEFAULT_LIFETIME;
 use kvasir_kvcache::{Index, Placements};
 use kvasir_plugins::{Built, Parts};
 use kvasir_scheduler::{Profile, Scheduler};
 use kvasir_settings::Settings;
-use kvasir_settings::resolved::ModelSettings;
+use kvasir_settings::resolved::{EndpointSettings, ModelSettings};
+use kvasir_state::plan::Disaggregation;
 use kvasir_state::{Plan, PlanEndpoint, PlanModel, ResponseMemory, RetryBudget, State, StateOptions};
 use kvasir_telemetry::{AccessLogger, Metrics};
 use kvasir_tokenize::Chain;
 use kvasir_upstream::{HyperSideClient, SideClientOptions};
 
+use crate::admission;
 use crate::sharing::Store;
 
 /// Stored responses remembered, and for how long.
@@ -116,8 +120,15 @@ pub fn build(settings: &Settings, furniture: Furniture) -> anyhow::Result<House>
         ),
         _ => None,
     };
+    let turnstile = admission::build(
+        &settings.admission,
+        Arc::clone(&clock),
+        Arc::clone(&metrics) as Arc<dyn AdmissionMeter>,
+        Arc::clone(&state) as Arc<dyn ModelPods>,
+    );
     let gateway = Arc::new(Gateway {
         state,
+        turnstile,
         scheduling: Scheduling::new(scheduled),
         index,
         tokens,
@@ -171,7 +182,8 @@ fn scheduler(
     let deadline = settings.scheduler.gather_deadline;
     let scheduler = Scheduler::new(profile, producers, deadline, meter, Arc::clone(clock), extra);
     let entries = Counted(Arc::new(move || prefix_cache.as_ref().map(|cache| cache.entries() as u64)));
-    Ok(Scheduled { scheduler: Arc::new(scheduler), prefix_cache_entries: entries })
+    let session = SessionRule::of(&settings.scheduler);
+    Ok(Scheduled { scheduler: Arc::new(scheduler), prefix_cache_entries: entries, session })
 }
 
 /// For how many endpoints idle connections are kept. A cluster's come later; no more is reserved than is used.
@@ -179,6 +191,9 @@ fn endpoints(settings: &Settings) -> usize {
     let named: usize = settings.models.iter().map(|model| model.endpoints.len()).sum();
     if settings.kubernetes.is_some() { named.max(ENDPOINTS_OF_A_CLUSTER) } else { named }
 }
+
+/// The label that a group of the models file becomes.
+const GROUP: &str = "group";
 
 /// The routing plan of the models of the settings.
 pub fn plan(settings: &Settings) -> Plan {
@@ -194,21 +209,32 @@ fn plan_model(model: &ModelSettings) -> PlanModel {
                 id: endpoint_id(&endpoint.address, rank),
                 address: endpoint.address.clone(),
                 engine: model.engine,
-                role: Role::Both,
-                pin_rank: endpoint.ranks > 1 && model.engine == EngineKind::Vllm,
-                labels: std::collections::BTreeMap::new(),
+                role: endpoint.role,
+                pin_rank: endpoint.ranks > 1
+                    && endpoint.pin_ranks.unwrap_or(model.engine == EngineKind::Vllm),
+                labels: labels(endpoint),
                 started_at: None,
                 ready: true,
             })
         })
         .collect();
+    let grouped = model.endpoints.iter().any(|endpoint| endpoint.group.is_some());
+    let group_key = grouped.then(|| GROUP.into());
     PlanModel {
         name: model.name.clone(),
         served: served(model),
         aliases: model.aliases.clone(),
         adapters: model.adapters.clone(),
         endpoints,
+        disaggregation: model.connector.map(|connector| Disaggregation { group_key, connector }),
     }
+}
+
+/// What decides in a cluster by a pod's labels is said in labels here, too.
+fn labels(endpoint: &EndpointSettings) -> BTreeMap<String, String> {
+    let group = endpoint.group.iter().map(|group| (GROUP.to_owned(), group.clone()));
+    let port = endpoint.bootstrap_port.map(|port| (BOOTSTRAP_PORT.to_owned(), port.to_string()));
+    group.chain(port).collect()
 }
 
 /// Standalone endpoints are named by their URL; two prefixes on one port are two endpoints.
@@ -219,4 +245,50 @@ pub fn endpoint_id(address: &Address, rank: u32) -> EndpointId {
 /// The name the engines use.
 fn served(model: &ModelSettings) -> kvasir_core::ModelName {
     model.served_name.clone().unwrap_or_else(|| model.name.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use kvasir_core::{ConnectorKind, Role};
+
+    use super::*;
+
+    #[test]
+    fn parts_and_groups_of_the_settings_reach_the_plan() {
+        let endpoint = |url: &str, role, group: Option<&str>, bootstrap_port| EndpointSettings {
+            role,
+            group: group.map(str::to_owned),
+            bootstrap_port,
+            ..EndpointSettings::new(Address::parse(url).unwrap())
+        };
+        for (group, key) in [(Some("rack"), Some("group")), (None, None)] {
+            let model = ModelSettings {
+                name: "m".into(),
+                served_name: None,
+                aliases: Vec::new(),
+                engine: EngineKind::Sglang,
+                tokenizer: None,
+                chat_template: None,
+                adapters: Vec::new(),
+                connector: Some(ConnectorKind::Sglang),
+                endpoints: vec![
+                    endpoint("http://127.0.0.1:1", Role::Prefill, group, Some(8997)),
+                    endpoint("http://127.0.0.1:2", Role::Decode, group, None),
+                ],
+            };
+            let plan = plan(&Settings { models: vec![model], ..Settings::default() });
+            let [planned] = &*plan.models else { panic!("one model") };
+            let apart = planned.disaggregation.as_ref().unwrap();
+            assert_eq!((apart.group_key.as_deref(), apart.connector), (key, ConnectorKind::Sglang));
+            let parts: Vec<(Role, Option<&str>, Option<&str>)> = planned
+                .endpoints
+                .iter()
+                .map(|endpoint| {
+                    let label = |name: &str| endpoint.labels.get(name).map(String::as_str);
+                    (endpoint.role, label("group"), label(BOOTSTRAP_PORT))
+                })
+                .collect();
+            assert_eq!(parts, [(Role::Prefill, group, Some("8997")), (Role::Decode, group, None)]);
+        }
+    }
 }

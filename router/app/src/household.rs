@@ -102,6 +102,8 @@ impl Household {
         let _runtime = self.runtime.enter();
         let mut inside = self.inside.lock();
         let changes = self.gateway.state.replace(self.with_own_models(plan));
+        let state = &self.gateway.state;
+        self.gateway.turnstile.admission().keep_models(&|model| state.claims(model));
         self.gateway.readiness.routes_are_known();
         self.gateway.ports.want(self.gateway.state.gateway_ports().unwrap_or_default());
         self.register(&changes.added);

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kvasir_core::{
-    BlockSize, Clock, Endpoint, EndpointId, EngineSample, Needs, SampleError, SampleSink, SideClient,
+    BlockSize, Clock, Endpoint, EndpointId, EngineAdapters, EngineSample, Needs, SampleError, SampleSink,
+    SideClient,
 };
 use kvasir_gateway::Gateway;
 use kvasir_kvcache::{Index, KvEventsSource, OwnerStats};
@@ -73,6 +74,14 @@ impl SampleSink for Sampler {
 
     fn models_listed(&self, endpoint: &EndpointId, models: Vec<String>) {
         self.state.models_listed(endpoint, models);
+    }
+
+    fn adapters_listed(&self, endpoint: &EndpointId, adapters: Vec<String>) {
+        self.state.adapters_listed(endpoint, adapters);
+    }
+
+    fn adapters_seen(&self, endpoint: &EndpointId, adapters: Option<EngineAdapters>) {
+        self.state.adapters_seen(endpoint, adapters);
     }
 
     fn probed(&self, endpoint: &EndpointId, healthy: bool) {

@@ -1,5 +1,6 @@
 //! The binary `kvasir` as a library: it reads settings, introduces the rooms to each other, and runs.
 
+mod admission;
 pub mod cli;
 pub mod cluster;
 pub mod demo;

@@ -11,6 +11,7 @@ use kvasir_settings::flags::RouterArgs;
 use kvasir_state::Plan;
 use tokio_util::sync::CancellationToken;
 
+use crate::admission;
 use crate::cluster::Access;
 use crate::house::{self, Furniture};
 use crate::household::Household;
@@ -121,6 +122,9 @@ pub async fn serve(
     let serving =
         tokio::spawn(doors.serve(Arc::clone(&gateway), signals.stop.clone(), signals.hurry.clone(), grace));
     let [inference, metrics, admin] = addresses;
+    if let Some(sentence) = admission::sentence(&settings.admission, house.store.is_some()) {
+        tracing::info!("{sentence}");
+    }
     tracing::info!(%inference, %metrics, %admin, models = settings.models.len(), "listening");
     tokio::select! {
         () = learning.first_knowledge() => gateway.readiness.set_ready(),

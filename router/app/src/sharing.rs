@@ -10,10 +10,12 @@ use std::time::Duration;
 use kvasir_coordination::kthena::{Garbage, GarbageOptions};
 use kvasir_coordination::load::{LoadExchange, LoadOptions};
 use kvasir_coordination::{
-    BreakerLimits, KthenaLookup, LookupOptions, Mirror, MirrorOptions, Redis, RedisSetupError,
+    BreakerLimits, KthenaLookup, LookupOptions, Mirror, MirrorOptions, Redis, RedisSetupError, UsageExchange,
+    UsageOptions,
 };
-use kvasir_core::{BlockLookup, Clock, EndpointId, LoadBoard, MirrorSink, Needs};
+use kvasir_core::{BlockLookup, Clock, EndpointId, LoadBoard, MirrorSink, Needs, UsageBoard};
 use kvasir_plugins::{HitSource, StoreLookup};
+use kvasir_settings::resolved::AdmissionSettings;
 use kvasir_settings::{CoordinationMode, Settings, SharedLoadMode};
 use kvasir_state::State;
 use tokio_util::sync::CancellationToken;
@@ -84,6 +86,7 @@ impl std::fmt::Debug for Store {
 pub struct Sharing {
     mirror: Option<Arc<Mirror>>,
     load: Option<LoadExchange>,
+    usage: Option<UsageExchange>,
     sources: Arc<Sources>,
 }
 
@@ -98,7 +101,7 @@ impl Sharing {
     pub fn start(house: &House, settings: &Settings, stop: &CancellationToken) -> Arc<Self> {
         let sources = Arc::new(Sources::default());
         let Some(store) = &house.store else {
-            return Arc::new(Self { mirror: None, load: None, sources });
+            return Arc::new(Self { mirror: None, load: None, usage: None, sources });
         };
         let gateway = &house.gateway;
         let clock = Arc::clone(&house.clock);
@@ -111,15 +114,17 @@ impl Sharing {
             Arc::new(Mirror::start(&store.redis, sink, options, Arc::clone(&clock), stop))
         });
         let load = load_exchange(store, settings, &gateway.state, &clock, stop);
+        let usage = usage_exchange(store, settings, house, stop);
         // kthena's sidecars remove nothing that a dead pod left, whoever reads it.
         let garbage = Garbage::start(store.background.clone(), GarbageOptions::default(), stop.clone());
         if asks_for_prefixes && settings.coordination.is_none() {
             let source = Arc::clone(&store.source);
             tokio::spawn(mode::look_for_kthena(store.background.clone(), source, stop.clone()));
         }
-        let view = View::new(store, Arc::clone(&gateway.state), mirror.clone(), load.clone(), garbage);
+        let view = View::new(store, Arc::clone(&gateway.state), mirror.clone(), garbage)
+            .with_exchanges(load.clone(), usage.clone());
         gateway.coordination.show(Arc::new(view));
-        Arc::new(Self { mirror, load, sources })
+        Arc::new(Self { mirror, load, usage, sources })
     }
 
     /// Waits until what is published is loaded, or for a short time.
@@ -149,6 +154,9 @@ impl Sharing {
         if let Some(load) = &self.load {
             load.finished().await;
         }
+        if let Some(usage) = &self.usage {
+            usage.finished().await;
+        }
     }
 }
 
@@ -165,4 +173,20 @@ fn load_exchange(
     let board = Arc::clone(state) as Arc<dyn LoadBoard>;
     let options = LoadOptions::new(settings.shared_load, settings.replica_name.clone());
     Some(LoadExchange::start(store.redis.clone(), board, options, Arc::clone(clock), stop.clone()))
+}
+
+/// What users used is shared wherever it decides about anything.
+fn usage_exchange(
+    store: &Store,
+    settings: &Settings,
+    house: &House,
+    stop: &CancellationToken,
+) -> Option<UsageExchange> {
+    if !matches!(settings.admission, AdmissionSettings::Fairness(_)) {
+        return None;
+    }
+    let board = Arc::clone(house.gateway.turnstile.admission()) as Arc<dyn UsageBoard>;
+    let options = UsageOptions::new(settings.replica_name.clone());
+    let clock = Arc::clone(&house.clock);
+    Some(UsageExchange::start(store.redis.clone(), board, options, clock, stop.clone()))
 }

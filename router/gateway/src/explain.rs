@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use kvasir_core::record::{CandidateRecord, TokensRecord};
-use kvasir_core::{DecisionRecord, InferenceRequest, RequestId, ScoreLine, TokenSlot};
+use kvasir_core::{DecisionRecord, InferenceRequest, RequestId, ScoreLine, ScorerTotals, TokenSlot};
 use parking_lot::Mutex;
 
 use crate::place::Placed;
@@ -78,6 +78,8 @@ pub(crate) fn begin(id: &RequestId, request: &InferenceRequest, started_ms: u64)
         scores: Vec::new(),
         filtered: Vec::new(),
         picks: Vec::new(),
+        prefill_picks: Vec::new(),
+        pd_fallback: None,
         attempts: Vec::new(),
         predicted_cached_tokens: None,
         outcome: None,
@@ -94,6 +96,9 @@ pub(crate) fn fill(record: &mut DecisionRecord, placed: &Placed) {
     record.decide_us = u64::try_from(placed.decide.as_micros()).unwrap_or(u64::MAX);
     record.filtered.clone_from(&placed.decision.filtered);
     record.picks = placed.decision.picks.iter().map(|pick| pick.endpoint.id.clone()).collect();
+    let prefills = placed.decision.picks.iter().filter_map(|pick| pick.prefill.as_ref());
+    record.prefill_picks = prefills.map(|prefill| prefill.endpoint.id.clone()).collect();
+    record.pd_fallback = placed.fallback;
     let scores = &placed.decision.scores;
     let shown = shown(placed);
     record.candidates = shown
@@ -110,6 +115,7 @@ pub(crate) fn fill(record: &mut DecisionRecord, placed: &Placed) {
                 completeness: hit.completeness,
                 load: candidate.load,
                 total: scores.totals.get(*index).copied().flatten(),
+                expected_ttft_ms: expected_seconds(scores, *index).map(|seconds| seconds * 1000.0),
             })
         })
         .collect();
@@ -122,10 +128,17 @@ pub(crate) fn fill(record: &mut DecisionRecord, placed: &Placed) {
             scores: shown.iter().map(|index| line.scores.get(*index).copied().flatten()).collect(),
             expected_seconds: match line.expected_seconds.is_empty() {
                 true => Vec::new(),
-                false => shown.iter().map(|index| line.expected_seconds.get(*index).copied().flatten()).collect(),
+                false => {
+                    shown.iter().map(|index| line.expected_seconds.get(*index).copied().flatten()).collect()
+                }
             },
         })
         .collect();
+}
+
+/// What the first scorer that expects anything of a candidate expects.
+fn expected_seconds(scores: &ScorerTotals, index: usize) -> Option<f64> {
+    scores.lines.iter().find_map(|line| line.expected_seconds.get(index).copied().flatten())
 }
 
 /// Which candidates a record shows: all of a small pool, else the best by total.

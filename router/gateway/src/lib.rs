@@ -4,9 +4,11 @@
 //! Pingora, and the only one ([`reply`]) that knows statuses and client-facing text.
 
 pub mod admin;
+mod admit;
 mod answers;
 mod buffers;
 mod connection;
+mod connector;
 pub mod coordination;
 mod dispatch;
 mod dns;
@@ -30,6 +32,7 @@ pub mod reply;
 mod resolve;
 mod scheduling;
 mod service;
+mod session;
 mod settle;
 mod timers;
 mod turns;
@@ -43,6 +46,7 @@ use kvasir_state::{ResponseMemory, RetryBudget, State};
 use kvasir_telemetry::{AccessLogger, Metrics};
 use kvasir_tokenize::Chain;
 
+pub use admit::Turnstile;
 pub use buffers::ByteBudget;
 pub use coordination::{Coordination, CoordinationView};
 pub use exhibits::{Exhibit, Exhibits};
@@ -53,11 +57,14 @@ pub use page::Counted;
 pub use ports::Ports;
 pub use readiness::{Gate, Readiness};
 pub use scheduling::{Scheduled, Scheduling};
+pub use session::SessionRule;
 
 /// What the door needs from the other rooms. Built by `app`, shared by every request.
 pub struct Gateway {
     /// Routes and endpoints.
     pub state: Arc<State>,
+    /// Who may begin now.
+    pub turnstile: Turnstile,
     /// Gathers and decides.
     pub scheduling: Scheduling,
     /// The block index, for explain and metrics.

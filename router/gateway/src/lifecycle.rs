@@ -1,14 +1,15 @@
-//! The path of one request, front to back: read, bind, place, dispatch, relay, settle.
+//! The path of one request, front to back: read, bind, admit, place, dispatch, relay, settle.
 
 use std::sync::Arc;
 
-use kvasir_core::{ErrorKind, RouterError};
+use kvasir_core::{ErrorKind, Origin, RouterError};
 use pingora_core::protocols::http::ServerSession;
 
 use crate::head::{Entry, Errand, classify};
 use crate::resolve::Binding;
 use crate::service::Door;
 use crate::settle::Trail;
+use crate::admit::{self, Admitted};
 use crate::{Gateway, answers, dispatch, forward, place, read, relay, reply, resolve};
 
 /// What becomes of the client's connection.
@@ -71,18 +72,31 @@ async fn walk(
         Binding::Onward(bound) => bound,
         Binding::Elsewhere(redirect) => return reply::redirect(session, &redirect, trail).await,
     };
-    let answer = watched(session, async {
+    let mut held = Admitted::default();
+    let dispatched = watched(session, async {
         bound.received.cover_copy(gateway, &bound.body).await?;
+        if matches!(errand, Errand::Call(_)) {
+            held = admit::admit(gateway, &bound, trail).await?;
+        }
         let placed = place::place(gateway, &bound, trail).await?;
         dispatch::dispatch(gateway, &bound, &placed, trail).await
     })
-    .await??;
+    .await?;
+    let answer = dispatched.inspect_err(|_| held.failed())?;
     let (hide_usage, kind) = (bound.hide_usage, bound.request.kind);
     let deleted = errand.stored().filter(|_| bound.outbound.method == http::Method::DELETE);
     // Nothing is retried from here on: the body's bytes make room for others while the answer streams.
     drop(bound);
     let succeeded = answer.header.status.is_success();
-    relay::relay(gateway, session, answer, hide_usage, kind, trail).await?;
+    let relayed = relay::relay(gateway, session, answer, hide_usage, kind, trail).await;
+    match &relayed {
+        Ok(()) => held.ended(trail),
+        // Who leaves in the middle of an answer has used something, though nobody says how much.
+        Err(error) if error.origin == Origin::Client => {}
+        Err(_) => held.failed(),
+    }
+    relayed?;
+    drop(held);
     if let Some(id) = deleted.filter(|_| succeeded) {
         gateway.responses.forget(id);
     }

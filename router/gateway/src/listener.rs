@@ -144,6 +144,8 @@ impl Doors {
         }
         accepting.cancel();
         let _ = shutdown.send(true);
+        // Another replica may have time at once; what runs here may take all that is left.
+        gateway.turnstile.admission().close();
         let _ = tokio::join!(inference, neighbours);
         let served = tokio::select! {
             () = gateway.readiness.emptied() => Served::Drained,

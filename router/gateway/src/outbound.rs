@@ -35,11 +35,12 @@ impl Outbound {
     }
 }
 
-/// The head of a bound request for one endpoint.
+/// The head of a bound request for one endpoint, before a body of so many bytes.
 pub(crate) fn header(
     gateway: &Gateway,
     bound: &Bound,
     endpoint: &Endpoint,
+    body_bytes: usize,
 ) -> pingora_core::Result<RequestHeader> {
     let from = &bound.outbound;
     let path = format!("{}{}", endpoint.address.path_prefix, from.path);
@@ -63,8 +64,8 @@ pub(crate) fn header(
     let host = edits.and_then(|edits| edits.host.clone());
     let host = host.or_else(|| HeaderValue::from_str(&endpoint.address.authority).ok());
     header.insert_header(header::HOST, host.unwrap_or(HeaderValue::from_static("engine")))?;
-    if !bound.body.is_empty() || from.method == Method::POST {
-        header.insert_header(header::CONTENT_LENGTH, bound.body.len().to_string())?;
+    if body_bytes > 0 || from.method == Method::POST {
+        header.insert_header(header::CONTENT_LENGTH, body_bytes.to_string())?;
     }
     header.insert_header("x-request-id", bound.request.id.as_str())?;
     if endpoint.pin_rank {

@@ -61,7 +61,9 @@ pub(crate) async fn call(
 ) -> Result<Call, RouterError> {
     let received = body(gateway, session).await?;
     let content_type = text_header(session, &header::CONTENT_TYPE).to_owned();
-    parse(kind, id, &content_type, received)
+    let mut call = parse(kind, id, &content_type, received)?;
+    call.request.session = gateway.scheduling.session_of(session.req_header(), &call.request);
+    Ok(call)
 }
 
 /// Parses a body that is already here; also used by the dry run of explain.

@@ -8,10 +8,12 @@ use kvasir_wire::{BodyTap, Pieces, StreamTap};
 use pingora_core::protocols::http::ServerSession;
 use pingora_http::ResponseHeader;
 
-use crate::dispatch::Answer;
+use crate::connector::{Answer, Prompt};
 use crate::leg::LegError;
 use crate::settle::Trail;
 use crate::{Gateway, edits};
+
+mod split;
 
 /// Reads usage on the side of whatever passes.
 enum Tap {
@@ -31,7 +33,7 @@ enum Tap {
 pub(crate) async fn relay(
     gateway: &Gateway,
     session: &mut ServerSession,
-    mut answer: Answer,
+    mut answer: Answer<'_>,
     hide_usage: bool,
     kind: RequestKind,
     trail: &mut Trail<'_>,
@@ -45,14 +47,19 @@ pub(crate) async fn relay(
             .and_then(|value| value.to_str().ok())
             .unwrap_or_default(),
     );
-    let mut tap = Tap::new(status.is_success(), streamed, kind, hide_usage);
+    let elsewhere = answer.prompt.is_elsewhere();
+    let mut tap = Tap::new(status.is_success(), streamed, kind, hide_usage, elsewhere);
+    let whole = elsewhere
+        && matches!(tap, Tap::Body(_))
+        && split::take_in(gateway, session, &mut answer, trail).await?;
     // HTTP/2 frames by itself; HTTP/1.0 knows no chunks, so the end of the connection ends the answer.
     let version = session.req_header().version;
     let chunks = version == http::Version::HTTP_11;
     if version == http::Version::HTTP_10 && !answer.header.headers.contains_key(header::CONTENT_LENGTH) {
         session.set_keepalive(None);
     }
-    let out = inbound_header(gateway, &answer, streamed && hide_usage, trail.request_id().as_str(), chunks)
+    let changes = streamed && (hide_usage || elsewhere);
+    let out = inbound_header(gateway, &answer, changes, trail.request_id().as_str(), chunks)
         .map_err(|_| ErrorKind::BadUpstream)?;
     session.set_write_timeout(Some(gateway.limits.stream_idle_timeout));
     trail.answering(status.as_u16(), &answer.running.endpoint);
@@ -61,15 +68,12 @@ pub(crate) async fn relay(
     let mut pieces: Pieces = Pieces::new();
     let mut remembered = false;
     while let Some(chunk) = next {
+        tap.correct(&answer);
         tap.push(chunk, &mut pieces);
         // Before the client can know the id: its next request may be here before this one has ended.
         remembered = remembered || remember(gateway, &tap, &answer);
         write(session, &mut pieces).await?;
-        next = tokio::select! {
-            biased;
-            chunk = answer.leg.chunk() => chunk.map_err(|error| broken(gateway, &error))?,
-            _ = session.read_body_or_idle(true) => return Err(ErrorKind::ClientGone.into()),
-        };
+        next = if whole { None } else { next_piece(gateway, session, &mut answer, trail).await? };
     }
     tap.finish(&mut pieces);
     if !remembered {
@@ -77,17 +81,44 @@ pub(crate) async fn relay(
     }
     write(session, &mut pieces).await?;
     session.finish_body().await.map_err(|_| ErrorKind::ClientGone)?;
+    let good = status.is_success();
+    if good && answer.prompt.is_pending() {
+        split::wait_for_prompt(gateway, &mut answer, trail).await;
+    }
     answer.leg.release().await;
     let read = tap.read();
-    trail.relayed(read.usage, answer.running.predicted, read.error);
-    if status.is_success() && !read.error {
-        answer.running.completed(read.usage.as_ref());
+    let usage = read.usage.map(|usage| answer.prompt.correct(usage));
+    trail.relayed(usage, answer.running.predicted, read.error);
+    if good && !read.error {
+        // What an endpoint that only decodes finds in its cache was just brought there.
+        let seen = usage.map(|usage| if elsewhere { Usage { cached_tokens: None, ..usage } } else { usage });
+        answer.running.completed(seen.as_ref());
     }
     Ok(())
 }
 
+/// The next piece of the answer's body, with the client watched, and the prompt's endpoint where it is still at work.
+async fn next_piece(
+    gateway: &Gateway,
+    session: &mut ServerSession,
+    answer: &mut Answer<'_>,
+    trail: &mut Trail<'_>,
+) -> Result<Option<Bytes>, RouterError> {
+    let Answer { leg, prompt, .. } = answer;
+    let chunk = leg.chunk();
+    tokio::pin!(chunk);
+    loop {
+        tokio::select! {
+            biased;
+            told = prompt.reported(), if prompt.is_pending() => split::note_prompt(gateway, prompt, told, trail),
+            chunk = &mut chunk => return chunk.map_err(|error| broken(gateway, &error).into()),
+            _ = session.read_body_or_idle(true) => return Err(ErrorKind::ClientGone.into()),
+        }
+    }
+}
+
 /// Remembers who holds a stored response; false while its id has not gone by.
-fn remember(gateway: &Gateway, tap: &Tap, answer: &Answer) -> bool {
+fn remember(gateway: &Gateway, tap: &Tap, answer: &Answer<'_>) -> bool {
     let Some(id) = tap.response_id() else { return false };
     gateway.responses.remember(id, &answer.running.endpoint.id, gateway.clock.now());
     true
@@ -112,7 +143,7 @@ async fn write(session: &mut ServerSession, pieces: &mut Pieces) -> Result<(), R
 /// The answer's head as the client gets it: the engine's end-to-end headers, our request id, and the endpoint if asked.
 fn inbound_header(
     gateway: &Gateway,
-    answer: &Answer,
+    answer: &Answer<'_>,
     length_may_change: bool,
     request_id: &str,
     chunks: bool,
@@ -151,11 +182,19 @@ struct Reading {
 }
 
 impl Tap {
-    fn new(success: bool, streamed: bool, kind: RequestKind, hide_usage: bool) -> Self {
+    fn new(success: bool, streamed: bool, kind: RequestKind, hide_usage: bool, corrects: bool) -> Self {
         match (success, streamed) {
+            (true, true) if corrects => Self::Stream(Box::new(StreamTap::new(kind, hide_usage).correcting())),
             (true, true) => Self::Stream(Box::new(StreamTap::new(kind, hide_usage))),
             (true, false) => Self::Body(Box::new(BodyTap::new(kind))),
             (false, _) => Self::Nothing,
+        }
+    }
+
+    /// Takes over what is known of the prompt by now. A whole body has been corrected before.
+    fn correct(&mut self, answer: &Answer<'_>) {
+        if let (Self::Stream(tap), Prompt::Elsewhere(cached)) = (self, &answer.prompt) {
+            tap.correct_cached(*cached);
         }
     }
 

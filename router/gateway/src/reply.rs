@@ -105,6 +105,16 @@ fn sort_ours(kind: &ErrorKind) -> Reply {
             "scheduling",
             "router_error",
         ),
+        K::QueueTimeout { .. } => {
+            (StatusCode::GATEWAY_TIMEOUT, Some("queue_timeout"), None, "scheduling", "router_error")
+        }
+        K::QueueFull { retry_after, .. } => (
+            StatusCode::TOO_MANY_REQUESTS,
+            Some("queue_full"),
+            Some(*retry_after),
+            "scheduling",
+            "router_error",
+        ),
         K::BuffersFull => (unavailable, Some("router_overloaded"), SOON, "request_parsing", "router_error"),
         K::ConnectFailed => (unavailable, Some("connect_failed"), SOON, "proxy", "engine_error"),
         K::FirstByteTimeout(_) => {
@@ -159,6 +169,15 @@ pub fn sentence(error: &RouterError) -> String {
         K::Overloaded { filter, .. } => {
             format!("Every endpoint of the model is overloaded (filter {filter}); retry later.")
         }
+        K::QueueTimeout { waited, flag } => format!(
+            "The request waited {:.1} s for its turn, as long as it may ({flag} of the router); retry later, or send \
+             fewer requests at once.",
+            waited.as_secs_f64()
+        ),
+        K::QueueFull { flag, .. } => format!(
+            "As many requests wait for their turn as may wait ({flag} of the router); retry later, or send fewer \
+             requests at once."
+        ),
         K::NoEndpoint { reason, .. } => {
             format!("No endpoint of the model can take the request now: {reason}; retry later.")
         }
@@ -303,6 +322,19 @@ mod tests {
                 Some("no_endpoint"),
             ),
             (ErrorKind::FirstByteTimeout(Duration::from_secs(1)), 504, Some("first_byte_timeout")),
+            (
+                ErrorKind::QueueTimeout { waited: Duration::from_secs(60), flag: "--fairness-queue-timeout" },
+                504,
+                Some("queue_timeout"),
+            ),
+            (
+                ErrorKind::QueueFull {
+                    flag: "--fairness-max-waiting",
+                    retry_after: Duration::from_secs(1),
+                },
+                429,
+                Some("queue_full"),
+            ),
             (ErrorKind::UpstreamClosed, 502, Some("upstream_closed")),
             (ErrorKind::UnknownResponse("r".into()), 400, Some("response_not_found")),
         ];

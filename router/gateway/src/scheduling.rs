@@ -4,9 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use kvasir_core::{InferenceRequest, SessionKey};
 use kvasir_scheduler::Scheduler;
+use pingora_http::RequestHeader;
 
 use crate::page::Counted;
+use crate::session::SessionRule;
 
 /// A scheduler, with what is shown of it.
 #[derive(Debug)]
@@ -15,6 +18,8 @@ pub struct Scheduled {
     pub scheduler: Arc<Scheduler>,
     /// How many hashes `prefix-cache` remembers; `None` when it is off.
     pub prefix_cache_entries: Counted,
+    /// Where requests name their conversations; `None` when nobody asks.
+    pub session: Option<SessionRule>,
 }
 
 /// The scheduler of now.
@@ -34,6 +39,11 @@ impl Scheduling {
     /// Takes another one for all requests from now on.
     pub fn replace(&self, next: Scheduled) {
         self.0.store(Arc::new(next));
+    }
+
+    /// The conversation of a request, where anybody asks.
+    pub(crate) fn session_of(&self, head: &RequestHeader, request: &InferenceRequest) -> Option<SessionKey> {
+        self.0.load().session.as_ref()?.key(head, request)
     }
 
     pub(crate) fn prefix_cache_entries(&self) -> Option<u64> {

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use kvasir_core::record::{AttemptRecord, OutcomeRecord};
 use kvasir_core::{
-    DecisionRecord, Endpoint, InferenceRequest, RequestId, RequestKind, RouterError, TokenSlot, TokenSource,
-    Usage,
+    DecisionRecord, Endpoint, InferenceRequest, Phase, RequestId, RequestKind, RouterError, TokenSlot,
+    TokenSource, Usage,
 };
 use kvasir_state::plan::TargetKind;
 use kvasir_state::{NoRoute, Redirect, Resolved, RouteName};
@@ -17,6 +17,10 @@ use crate::Gateway;
 use crate::explain;
 use crate::place::Placed;
 use crate::reply;
+
+mod phases;
+
+use phases::Phases;
 
 /// Longest `x-request-id` taken from a client.
 const LONGEST_ID: usize = 128;
@@ -33,6 +37,7 @@ pub(crate) struct Trail<'g> {
     labels: RequestLabels,
     active: Option<Gauge>,
     upstream: Option<Gauge>,
+    phases: Phases,
     record: Option<Box<DecisionRecord>>,
     proof: Option<(TokenSource, u32)>,
     block_size: u64,
@@ -64,6 +69,7 @@ impl<'g> Trail<'g> {
             labels: RequestLabels::unresolved("unknown", kind.path_label()),
             active: None,
             upstream: None,
+            phases: Phases::default(),
             record: None,
             proof: None,
             block_size: 16,
@@ -139,10 +145,28 @@ impl<'g> Trail<'g> {
         (self.outcome, self.error_label) = ("success", "successful_request");
     }
 
+    /// It waited for its turn.
+    pub(crate) fn queued(&mut self, waited: Duration) {
+        self.log.queued_ms = Some(millis(waited));
+    }
+
+    /// What the engine reported, once the answer went out.
+    pub(crate) fn usage(&self) -> Option<&Usage> {
+        self.usage.as_ref()
+    }
+
+    /// Whether the answer that went out was a good one.
+    pub(crate) fn succeeded(&self) -> bool {
+        self.outcome == "success"
+    }
+
     /// The decision was made.
     pub(crate) fn placed(&mut self, placed: &Placed) {
         if let Some(record) = &mut self.record {
             explain::fill(record, placed);
+        }
+        if let Some(reason) = placed.fallback {
+            self.fell_back(reason);
         }
         if let TokenSlot::Ready(tokens) = &placed.cycle.tokens
             && tokens.whole
@@ -167,20 +191,38 @@ impl<'g> Trail<'g> {
         }
     }
 
-    /// An attempt got a status.
-    pub(crate) fn attempt_answered(&mut self, endpoint: &Endpoint, status: u16) {
+    /// An endpoint answered to its `phase`.
+    pub(crate) fn attempt_answered(&mut self, endpoint: &Endpoint, phase: Phase, status: u16) {
         self.log.upstream_status_code = status;
-        self.push_attempt(endpoint, Some(status), None);
+        if phase == Phase::Decode && status >= 300 {
+            self.decode_ended(status);
+        }
+        self.push_attempt(endpoint, phase, Some(status), None);
     }
 
-    /// An attempt got none.
-    pub(crate) fn attempt_failed(&mut self, endpoint: &Endpoint, what: &str) {
-        self.push_attempt(endpoint, None, Some(what.to_owned()));
+    /// An endpoint did not, and what that means for the client.
+    pub(crate) fn attempt_failed(
+        &mut self,
+        endpoint: &Endpoint,
+        phase: Phase,
+        what: &str,
+        meaning: &RouterError,
+    ) {
+        if phase == Phase::Decode {
+            self.decode_ended(reply::sort(meaning).status.as_u16());
+        }
+        self.push_attempt(endpoint, phase, None, Some(what.to_owned()));
     }
 
-    fn push_attempt(&mut self, endpoint: &Endpoint, status: Option<u16>, error: Option<String>) {
+    fn push_attempt(
+        &mut self,
+        endpoint: &Endpoint,
+        phase: Phase,
+        status: Option<u16>,
+        error: Option<String>,
+    ) {
         if let Some(record) = &mut self.record {
-            record.attempts.push(AttemptRecord { endpoint: endpoint.id.clone(), status, error });
+            record.attempts.push(AttemptRecord { endpoint: endpoint.id.clone(), phase, status, error });
         }
     }
 
@@ -198,6 +240,7 @@ impl<'g> Trail<'g> {
     /// The answer went out whole; `stream_error` when the engine said in it that it failed.
     pub(crate) fn relayed(&mut self, usage: Option<Usage>, predicted: u32, stream_error: bool) {
         self.ended = Some(self.gateway.clock.now());
+        self.decode_ended(self.log.status_code);
         (self.outcome, self.error_label) = match self.log.status_code {
             _ if stream_error => ("engine_error", "proxy"),
             0..400 => ("success", "successful_request"),
@@ -244,6 +287,7 @@ impl Drop for Trail<'_> {
     fn drop(&mut self) {
         let now = self.gateway.clock.now();
         let total = now.duration_since(self.started);
+        self.end_phases();
         for gauge in [self.active.take(), self.upstream.take()].into_iter().flatten() {
             gauge.dec();
         }

@@ -14,17 +14,12 @@ pub(crate) struct Turns<'p> {
 }
 
 impl<'p> Turns<'p> {
-    /// One turn for each pick.
-    pub(crate) fn once(picks: &'p [Pick]) -> Self {
-        Self { picks, taken: 0, most: picks.len() }
+    /// One turn for each pick, or the picks `again` and again.
+    pub(crate) fn of(picks: &'p [Pick], again: bool) -> Self {
+        Self { picks, taken: 0, most: if again { usize::MAX } else { picks.len() } }
     }
 
-    /// The picks again and again.
-    pub(crate) fn for_ever(picks: &'p [Pick]) -> Self {
-        Self { picks, taken: 0, most: usize::MAX }
-    }
-
-    /// The next pick that takes requests now; `None` when none does. The first turn is everybody's best pick even then:
+    /// The next pick that takes requests now, with its prefill endpoint; `None` when none does. The first turn is everybody's best pick even then:
     /// the decision has just been made, and a pod that has begun to leave still answers.
     pub(crate) fn next(&mut self, state: &State) -> Option<&'p Pick> {
         let first = self.taken == 0;
@@ -34,7 +29,8 @@ impl<'p> Turns<'p> {
             }
             let pick = self.picks.get(self.taken % self.picks.len())?;
             self.taken += 1;
-            if state.still_takes(&pick.endpoint) {
+            let prefills = pick.prefill.as_ref().is_none_or(|prefill| state.still_takes(&prefill.endpoint));
+            if prefills && state.still_takes(&pick.endpoint) {
                 return Some(pick);
             }
         }
@@ -46,7 +42,7 @@ impl<'p> Turns<'p> {
 mod tests {
     use std::sync::Arc;
 
-    use kvasir_core::{Address, EndpointId, EngineKind, Role, SystemClock};
+    use kvasir_core::{Address, EndpointId, EngineKind, PrefillPick, Role, SystemClock};
     use kvasir_state::{Plan, PlanEndpoint, PlanModel, StateOptions};
 
     use super::*;
@@ -73,6 +69,7 @@ mod tests {
             aliases: Vec::new(),
             adapters: Vec::new(),
             endpoints: pods.iter().map(endpoint).collect(),
+            disaggregation: None,
         };
         Plan { models: vec![model], ..Plan::default() }
     }
@@ -98,12 +95,12 @@ mod tests {
     #[test]
     fn the_picks_take_turns() {
         let (state, picks) = decided();
-        assert_eq!(pods(&mut Turns::for_ever(&picks), &state, 7), "abcabca");
-        assert_eq!(pods(&mut Turns::for_ever(&[]), &state, 2), "--");
-        assert_eq!(pods(&mut Turns::once(&picks), &state, 5), "abc--");
+        assert_eq!(pods(&mut Turns::of(&picks, true), &state, 7), "abcabca");
+        assert_eq!(pods(&mut Turns::of(&[], true), &state, 2), "--");
+        assert_eq!(pods(&mut Turns::of(&picks, false), &state, 5), "abc--");
         // Whoever leaves gives no other pick a second turn.
         state.replace(plan(&[("a", true, 1), ("c", true, 1)]));
-        assert_eq!(pods(&mut Turns::once(&picks), &state, 4), "ac--");
+        assert_eq!(pods(&mut Turns::of(&picks, false), &state, 4), "ac--");
     }
 
     #[test]
@@ -117,7 +114,7 @@ mod tests {
             (plan(&[("a", false, 1)]), "a---"),
         ] {
             let (state, picks) = decided();
-            let mut turns = Turns::for_ever(&picks);
+            let mut turns = Turns::of(&picks, true);
             let first = pods(&mut turns, &state, 1);
             state.replace(after);
             assert_eq!(first + &pods(&mut turns, &state, 3), expected);
@@ -128,8 +125,19 @@ mod tests {
     fn the_first_turn_is_somebodys_in_any_case() {
         let (state, picks) = decided();
         state.replace(plan(&[("a", false, 1), ("b", true, 1)]));
-        assert_eq!(pods(&mut Turns::for_ever(&picks), &state, 2), "bb");
+        assert_eq!(pods(&mut Turns::of(&picks, true), &state, 2), "bb");
         state.replace(Plan::default());
-        assert_eq!(pods(&mut Turns::for_ever(&picks), &state, 2), "a-");
+        assert_eq!(pods(&mut Turns::of(&picks, true), &state, 2), "a-");
+    }
+
+    #[test]
+    fn a_pair_has_its_turn_while_both_of_it_are_there() {
+        let (state, mut picks) = decided();
+        let prefill = PrefillPick { index: 2, endpoint: state.endpoint(&id("c")).unwrap(), total: 0.0 };
+        picks.truncate(2);
+        picks[1].prefill = Some(prefill);
+        assert_eq!(pods(&mut Turns::of(&picks, true), &state, 3), "aba");
+        state.replace(plan(&[("a", true, 1), ("b", true, 1), ("c", false, 1)]));
+        assert_eq!(pods(&mut Turns::of(&picks, true), &state, 3), "aaa");
     }
 }

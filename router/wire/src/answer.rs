@@ -1,29 +1,43 @@
 //! Usage out of a JSON answer that passes through.
 
+use bytes::Bytes;
 use kvasir_core::{RequestKind, Usage};
 use memchr::memchr2;
 use smallvec::SmallVec;
 
-use crate::json::Cursor;
+use crate::json::{Cursor, Kind};
 use crate::sse::read_id;
 use crate::usage::Counts;
 
 /// Most bytes of the `usage` or `id` value that are kept; engines need a few hundred.
 const MAX_VALUE_BYTES: usize = 16 << 10;
 
-/// Longest key that is of interest.
-const KEY_BYTES: usize = 8;
+/// Most bytes of `kv_transfer_params` that are kept. They list the prompt's blocks: about 6 bytes for 16 tokens.
+const MAX_TRANSFER_BYTES: usize = 1 << 20;
+
+/// Longest key that is of interest, with its closing quote.
+const KEY_BYTES: usize = 19;
 
 /// The top-level members that are read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Wanted {
     Usage,
     Id,
+    Transfer,
+}
+
+impl Wanted {
+    fn most_bytes(self) -> usize {
+        match self {
+            Self::Usage | Self::Id => MAX_VALUE_BYTES,
+            Self::Transfer => MAX_TRANSFER_BYTES,
+        }
+    }
 }
 
 /// Watches a JSON answer for its top-level `usage` (and `id`, for the Responses API) as it passes by.
 ///
-/// Keeps those two values and nothing else, whatever the size of the answer. It checks nothing and never fails: of
+/// Keeps those values and nothing else, whatever the size of the answer. It checks nothing and never fails: of
 /// an answer that is no JSON object, or that was cut short, it knows what was whole.
 #[derive(Debug)]
 pub struct BodyTap {
@@ -45,6 +59,8 @@ pub struct BodyTap {
     done: bool,
     counts: Counts,
     response_id: Option<String>,
+    wants_transfer: bool,
+    transfer: Option<Bytes>,
 }
 
 impl BodyTap {
@@ -63,7 +79,14 @@ impl BodyTap {
             done: false,
             counts: Counts::default(),
             response_id: None,
+            wants_transfer: false,
+            transfer: None,
         }
+    }
+
+    /// A tap on a prefill engine's answer, of which `kv_transfer_params` is kept too.
+    pub fn of_prefill(kind: RequestKind) -> Self {
+        Self { wants_transfer: true, ..Self::new(kind) }
     }
 
     /// Takes in the next bytes, split wherever.
@@ -84,6 +107,11 @@ impl BodyTap {
     /// The id of a Responses API answer, once it went by.
     pub fn response_id(&self) -> Option<&str> {
         self.response_id.as_deref()
+    }
+
+    /// `kv_transfer_params` as they are written; `None` when there are none, or null, or more than can be meant.
+    pub fn transfer(&mut self) -> Option<Bytes> {
+        self.transfer.take()
     }
 
     /// Reads on inside a string, up to its end or its next escape.
@@ -145,7 +173,7 @@ impl BodyTap {
                     self.key_next = true;
                 }
                 b':' if self.depth == 1 => self.begin_value(),
-                b' ' | b'\t' | b'\r' | b'\n' => {}
+                b' ' | b'\t' | b'\r' | b'\n' => self.keep(&[byte]),
                 _ if self.depth == 0 => self.done = true,
                 _ => self.keep(&[byte]),
             }
@@ -158,8 +186,8 @@ impl BodyTap {
             // The closing quote comes along; one byte more than any wanted key tells a longer one.
             let room = KEY_BYTES.saturating_sub(self.key.len());
             self.key.extend_from_slice(bytes.get(..room.min(bytes.len())).unwrap_or_default());
-        } else if self.wanted.is_some() {
-            if self.kept.len() + bytes.len() > MAX_VALUE_BYTES {
+        } else if let Some(wanted) = self.wanted {
+            if self.kept.len() + bytes.len() > wanted.most_bytes() {
                 self.wanted = None;
             } else {
                 self.kept.extend_from_slice(bytes);
@@ -172,6 +200,7 @@ impl BodyTap {
         self.wanted = match self.key.as_slice() {
             b"usage\"" => Some(Wanted::Usage),
             b"id\"" if self.kind == RequestKind::Responses => Some(Wanted::Id),
+            b"kv_transfer_params\"" if self.wants_transfer => Some(Wanted::Transfer),
             _ => None,
         };
     }
@@ -183,6 +212,12 @@ impl BodyTap {
             // A value that cannot be read is as good as none.
             Wanted::Usage => drop(self.counts.take(self.kind, &self.kept, &value)),
             Wanted::Id => self.response_id = read_id(&self.kept, &value),
+            Wanted::Transfer => {
+                self.transfer = match value.kind {
+                    Kind::Object => self.kept.get(value.span).map(Bytes::copy_from_slice),
+                    _ => None,
+                }
+            }
         }
     }
 }

@@ -2,10 +2,13 @@
 //!
 //! Nothing here does I/O. Bytes go through as they came (decision D7): a request body is read once by [`scan`]
 //! for the few fields the router needs and changed by [`rewrite`] in place of those fields only; an answer is
-//! forwarded as it arrives while [`StreamTap`] or [`BodyTap`] reads the usage on the side.
+//! forwarded as it arrives while [`StreamTap`] or [`BodyTap`] reads the usage on the side. Where prefill and decode are
+//! apart, [`body_for_prefill`] and [`body_for_decode`] make of one body two.
 
 mod answer;
+mod disaggregate;
 mod encoding;
+mod field;
 pub mod headers;
 mod json;
 mod multipart;
@@ -15,9 +18,12 @@ mod sse;
 mod usage;
 
 pub use answer::BodyTap;
+pub use disaggregate::{Addition, PrefillShape, body_for_decode, body_for_prefill};
 pub use encoding::{DecodeError, decode_body};
+pub use field::field_at;
 pub use json::MAX_DEPTH;
 pub use multipart::{MultipartScan, rewrite_multipart, scan_multipart};
 pub use rewrite::rewrite;
 pub use scan::{MAX_MODEL_BYTES, MAX_REPEATS, Scan, ScanError, scan};
 pub use sse::{MAX_EVENT_BYTES, Pieces, StreamTap};
+pub use usage::correct_cached;

@@ -16,9 +16,9 @@ const ASK: &[u8] = b"{\"include_usage\":true}";
 const ASK_MEMBER: &[u8] = b"\"stream_options\":{\"include_usage\":true},";
 
 /// One replacement; an empty range is an insertion.
-struct Edit {
-    at: Range<usize>,
-    with: Bytes,
+pub(crate) struct Edit {
+    pub(crate) at: Range<usize>,
+    pub(crate) with: Bytes,
 }
 
 /// The body with another model name and, if wished, with `stream_options.include_usage` set to `true`.
@@ -78,7 +78,7 @@ fn merge_options(body: &Bytes, span: &Range<usize>) -> Bytes {
 }
 
 /// Makes the edits, which do not overlap, in one copy of exactly the right size.
-fn splice(body: &Bytes, mut edits: SmallVec<[Edit; 4]>) -> Bytes {
+pub(crate) fn splice(body: &Bytes, mut edits: SmallVec<[Edit; 4]>) -> Bytes {
     if edits.is_empty() {
         return body.clone();
     }

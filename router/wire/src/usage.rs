@@ -1,8 +1,13 @@
-//! Reads a `usage` object, in the spellings of the three APIs.
+//! Reads a `usage` object, in the spellings of the three APIs, and corrects it.
 
+use std::ops::Range;
+
+use bytes::Bytes;
 use kvasir_core::{RequestKind, Usage};
+use smallvec::SmallVec;
 
-use crate::json::{JsonError, Kind, Members, Value};
+use crate::json::{Cursor, JsonError, Kind, Members, Value};
+use crate::rewrite::{Edit, splice};
 
 /// The counts of one answer, as far as they are known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -98,4 +103,97 @@ fn cached_tokens(bytes: &[u8], details: &Value) -> Result<Option<u64>, JsonError
         }
     }
     Ok(cached)
+}
+
+/// Where a usage object says how many tokens came out of the cache. Anthropic's spelling is left out: there the number
+/// is no part of another one, so that it cannot be changed alone.
+pub(crate) fn cached_spans(bytes: &[u8], usage: &Value) -> Result<SmallVec<[Range<usize>; 1]>, JsonError> {
+    let mut spans = SmallVec::new();
+    let mut members = Members::of(bytes, usage)?;
+    while let Some(member) = members.next()? {
+        let is_details = matches!(member.key.raw(bytes), b"prompt_tokens_details" | b"input_tokens_details");
+        if !is_details || member.value.kind != Kind::Object {
+            continue;
+        }
+        let mut details = Members::of(bytes, &member.value)?;
+        while let Some(detail) = details.next()? {
+            if detail.key.raw(bytes) == b"cached_tokens"
+                && matches!(detail.value.kind, Kind::Number | Kind::Null)
+            {
+                spans.push(detail.value.span);
+            }
+        }
+    }
+    Ok(spans)
+}
+
+/// The number of cached tokens as JSON; null where the engine that knows it did not say.
+pub(crate) fn cached_text(cached: Option<u64>) -> Bytes {
+    cached.map_or(Bytes::from_static(b"null"), |count| Bytes::from(count.to_string()))
+}
+
+/// A whole answer with another number of cached tokens, wherever its top-level `usage` has one; every other byte stays.
+/// An answer without one, or one that is no JSON object, comes back uncopied.
+pub fn correct_cached(answer: &Bytes, cached: Option<u64>) -> Bytes {
+    let edits = top_level_spans(answer).unwrap_or_default();
+    let with = cached_text(cached);
+    splice(answer, edits.into_iter().map(|at| Edit { at, with: with.clone() }).collect())
+}
+
+fn top_level_spans(answer: &[u8]) -> Result<SmallVec<[Range<usize>; 1]>, JsonError> {
+    let mut members = Cursor::new(answer).enter_object()?;
+    let mut spans = SmallVec::new();
+    while let Some(member) = members.next()? {
+        if member.key.raw(answer) == b"usage" && member.value.kind == Kind::Object {
+            spans.extend(cached_spans(answer, &member.value)?);
+        }
+    }
+    Ok(spans)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cached_tokens_of_an_answer_are_replaced_in_place() {
+        let cases = [
+            (
+                r#"{"usage": {"prompt_tokens": 100, "prompt_tokens_details": {"cached_tokens": 96 , "a":1}}, "id":"x"}"#,
+                "96",
+            ),
+            (r#"{"usage":{"input_tokens_details":{"cached_tokens":null}}}"#, "null"),
+            (
+                r#"{"a":{"usage":{"prompt_tokens_details":{"cached_tokens":3}}},"usage":{"prompt_tokens_details":{"cached_tokens":96}}}"#,
+                "96",
+            ),
+        ];
+        for (answer, was) in cases {
+            let bytes = Bytes::copy_from_slice(answer.as_bytes());
+            for (cached, is) in [(Some(0), "0"), (Some(123_456), "123456"), (None, "null")] {
+                let expected =
+                    answer.replace(&format!("cached_tokens\":{was}"), &format!("cached_tokens\":{is}"));
+                let expected =
+                    expected.replace(&format!("cached_tokens\": {was}"), &format!("cached_tokens\": {is}"));
+                assert_eq!(correct_cached(&bytes, cached), expected.as_bytes());
+            }
+        }
+    }
+
+    #[test]
+    fn an_answer_without_the_number_is_left_alone() {
+        for answer in [
+            "",
+            "[]",
+            "{\"usage\":null}",
+            "{\"usage\":{\"prompt_tokens\":1,\"prompt_tokens_details\":null}}",
+            "{\"usage\":{\"prompt_tokens_details\":{\"cached_tokens\":\"many\"}}}",
+            "{\"usage\":{\"cache_read_input_tokens\":5}}",
+            "{\"usage\":{\"prompt_tokens_details\":{\"cached_tokens\":5}}",
+        ] {
+            let bytes = Bytes::copy_from_slice(answer.as_bytes());
+            let made = correct_cached(&bytes, Some(1));
+            assert_eq!((made.as_ptr(), made.len()), (bytes.as_ptr(), bytes.len()), "{answer}");
+        }
+    }
 }

@@ -197,7 +197,7 @@ fn settings(
         .iter()
         .map(|engine| {
             let address = kvasir_core::Address::parse(&engine.url()).map_err(anyhow::Error::msg)?;
-            Ok(EndpointSettings { address, kv_events: Vec::new(), ranks: 1 })
+            Ok(EndpointSettings::new(address))
         })
         .collect::<anyhow::Result<Vec<_>>>()?;
     settings.models = vec![ModelSettings {
@@ -208,6 +208,7 @@ fn settings(
         tokenizer: Some(tokenizer.to_owned()),
         chat_template: None,
         adapters: Vec::new(),
+        connector: None,
         endpoints,
     }];
     Ok(settings)

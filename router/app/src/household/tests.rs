@@ -252,11 +252,8 @@ async fn models_of_the_settings_come_before_those_of_plans() {
         tokenizer: None,
         chat_template: None,
         adapters: Vec::new(),
-        endpoints: vec![kvasir_settings::resolved::EndpointSettings {
-            address: Address::parse(url).unwrap(),
-            kv_events: Vec::new(),
-            ranks: 1,
-        }],
+        connector: None,
+        endpoints: vec![kvasir_settings::resolved::EndpointSettings::new(Address::parse(url).unwrap())],
     }];
     let rig = rig(settings);
     for plan in [Plan::default(), named_plan("m", vec![planned("a", url)])] {

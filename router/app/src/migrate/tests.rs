@@ -22,7 +22,8 @@ networking:
     metrics: {port: 9191}
     resource: {limits: {cpu: 2}}
     image: {repository: somewhere/kthena-router, tag: v1, pullPolicy: Always}
-    fairness: {enabled: false, windowSize: 1h}
+    fairness: {enabled: true, windowSize: 1h, maxConcurrent: 8}
+    sessionBoost: {enabled: false, header: X-Chat}
     gatewayAPI: {enabled: true, inferenceExtension: true}
     tokenizerService: {enabled: true, mode: standalone, models: {qwen3: Qwen/Qwen3-0.6B}}
 ",
@@ -34,6 +35,8 @@ networking:
             "metrics": {"port": 9191},
             "resource": {"limits": {"cpu": 2}},
             "image": {"pullPolicy": "Always"},
+            "fairness": {"enabled": true, "windowSize": "1h", "maxConcurrent": 8},
+            "sessionBoost": {"enabled": false, "header": "X-Chat"},
             "gatewayAPI": {"enabled": true, "inferenceExtension": true},
         },
         "tokenizerService": {"enabled": true, "mode": "standalone", "models": {"qwen3": "Qwen/Qwen3-0.6B"}},
@@ -59,15 +62,11 @@ fn nothing_is_lost_in_silence() {
 networking:
   kthenaRouter:
     tls: {enabled: true, dnsName: a.example.com}
-    sessionBoost: {enabled: true}
     nodeSelektor: x
 ",
     );
     let paths = |list: &[(String, String)]| list.iter().map(|(path, _)| path.clone()).collect::<Vec<_>>();
-    assert_eq!(
-        paths(&migration.unavailable),
-        ["networking.kthenaRouter.tls.enabled", "networking.kthenaRouter.sessionBoost.enabled"]
-    );
+    assert_eq!(paths(&migration.unavailable), ["networking.kthenaRouter.tls.enabled"]);
     assert_eq!(paths(&migration.notes), ["workload", "networking.kthenaRouter.nodeSelektor"]);
     assert!(migrate(&json!([1])).is_err());
     assert!(migrate(&Value::Null).unwrap().values.is_empty());

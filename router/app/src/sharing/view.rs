@@ -5,10 +5,13 @@ use std::time::Instant;
 
 use kvasir_coordination::kthena::{Garbage, LookupStats};
 use kvasir_coordination::load::LoadExchange;
-use kvasir_coordination::{KthenaLookup, Mirror, MirrorStatus, MirroredOwner, OwnerState, Redis};
+use kvasir_coordination::{
+    KthenaLookup, Mirror, MirrorStatus, MirroredOwner, OwnerState, Redis, UsageExchange,
+};
 use kvasir_gateway::CoordinationView;
 use kvasir_plugins::{HitPolicy, HitSource};
 use kvasir_state::State;
+use kvasir_telemetry::names::admission;
 use kvasir_telemetry::{Page, names};
 use serde_json::{Map, Value, json};
 
@@ -23,6 +26,7 @@ pub(super) struct View {
     state: Arc<State>,
     mirror: Option<Arc<Mirror>>,
     load: Option<LoadExchange>,
+    usage: Option<UsageExchange>,
     garbage: Garbage,
 }
 
@@ -31,7 +35,6 @@ impl View {
         store: &Store,
         state: Arc<State>,
         mirror: Option<Arc<Mirror>>,
-        load: Option<LoadExchange>,
         garbage: Garbage,
     ) -> Self {
         Self {
@@ -41,9 +44,15 @@ impl View {
             source: Arc::clone(&store.source),
             state,
             mirror,
-            load,
+            load: None,
+            usage: None,
             garbage,
         }
+    }
+
+    /// Shows these too.
+    pub(super) fn with_exchanges(self, load: Option<LoadExchange>, usage: Option<UsageExchange>) -> Self {
+        Self { load, usage, ..self }
     }
 
     /// The mirror, with the owners that this router routes to. Others may share the Redis.
@@ -85,6 +94,7 @@ impl CoordinationView for View {
             "mirror": self.mirror.as_ref().map(|mirror| mirror.status()),
             "query": self.query(),
             "load": self.load.as_ref().map(|load| json!(load.status())),
+            "usage": self.usage.as_ref().map(|usage| json!(usage.status())),
             "garbage": self.garbage.stats(),
         })
     }
@@ -126,6 +136,12 @@ impl CoordinationView for View {
         }
         if let Some(load) = &self.load {
             page.family(&names::LOAD_PEERS, [(Vec::new(), load.status().peers as f64)]);
+        }
+        if let Some(usage) = &self.usage {
+            let status = usage.status();
+            page.family(&admission::USAGE_PEERS, [(Vec::new(), status.peers as f64)]);
+            page.family(&admission::USAGE_EXCHANGES, [(Vec::new(), status.exchanges as f64)]);
+            page.family(&admission::USAGE_FAILURES, [(Vec::new(), status.failures as f64)]);
         }
     }
 }

@@ -127,3 +127,37 @@ proptest! {
         prop_assert_eq!(whole.finish(), split.finish());
     }
 }
+
+#[test]
+fn a_prefill_answers_parameters_are_kept_as_they_are_written() {
+    let params = "{\"remote_block_ids\": [1,\n2], \"remote_host\" :\"10.0.0.1 \\\" x\", \"tp_size\":1}";
+    let answer = format!(
+        "{{\"usage\":{{\"prompt_tokens\":9}} , \"kv_transfer_params\" : {params} ,\"x\":{{\"kv_transfer_params\":{{}}}}}}"
+    );
+    for size in [1, 7, answer.len()] {
+        let mut tap = BodyTap::of_prefill(RequestKind::Chat);
+        for piece in answer.as_bytes().chunks(size) {
+            tap.push(piece);
+        }
+        assert_eq!(tap.finish(), usage(9, 0, None));
+        assert_eq!(tap.transfer().as_deref(), Some(params.as_bytes()));
+    }
+    let large = format!("{{\"kv_transfer_params\":{{\"a\":\"{}\"}}}}", "x".repeat(MAX_TRANSFER_BYTES));
+    for none in [
+        "",
+        "[]",
+        "not JSON",
+        "{\"kv_transfer_params\":null}",
+        "{\"kv_transfer_params\":[1]}",
+        "{\"kv_transfer_params\":{\"a\":1",
+        &large,
+    ] {
+        let mut tap = BodyTap::of_prefill(RequestKind::Chat);
+        tap.push(none.as_bytes());
+        tap.finish();
+        assert_eq!(tap.transfer(), None);
+    }
+    let mut tap = BodyTap::new(RequestKind::Chat);
+    tap.push(answer.as_bytes());
+    assert_eq!(tap.transfer(), None, "nobody asked for them");
+}

@@ -8,7 +8,7 @@ use memchr::memmem::Finder;
 use smallvec::SmallVec;
 
 use crate::json::{Cursor, JsonError, Kind, Members, Value};
-use crate::usage::Counts;
+use crate::usage::{Counts, cached_spans};
 
 // Keys are looked for as the engines write them, never spelled with escapes. Inside a JSON string a quote is
 // escaped, so text that talks about a key does not look like one.
@@ -31,12 +31,18 @@ pub(super) enum Verdict {
     Drop,
     /// These ranges of its payload, in order, are left out.
     Cut(SmallVec<[Range<usize>; 1]>),
+    /// These ranges of its payload, in order, hold the number of cached tokens, which is another one.
+    Correct(SmallVec<[Range<usize>; 1]>),
 }
 
 /// Everything the events of one stream have said.
 #[derive(Clone, Debug)]
 pub(super) struct Facts {
     kind: RequestKind,
+    /// Whether usage is taken out.
+    pub(super) hides: bool,
+    /// Whether the number of cached tokens is another one than the engine says.
+    pub(super) corrects: bool,
     counts: Counts,
     pub(super) finished: bool,
     pub(super) error_seen: bool,
@@ -60,9 +66,11 @@ struct Event {
 }
 
 impl Facts {
-    pub(super) fn new(kind: RequestKind) -> Self {
+    pub(super) fn new(kind: RequestKind, hides: bool) -> Self {
         Self {
             kind,
+            hides,
+            corrects: false,
             counts: Counts::default(),
             finished: false,
             error_seen: false,
@@ -109,13 +117,16 @@ impl Facts {
         self.error_seen |= error;
         match self.kind {
             RequestKind::Messages => self.take_message(payload, event, type_)?,
-            RequestKind::Responses => self.take_response(payload, event, type_)?,
+            RequestKind::Responses => return self.take_response(payload, event, type_),
             _ => {}
         }
         let Some(usage) = event.usage.as_ref().filter(|usage| usage.kind == Kind::Object) else {
             return Ok(Verdict::Pass);
         };
         self.counts.take(self.kind, payload, usage)?;
+        if !self.hides {
+            return self.correction(payload, usage);
+        }
         let bare = event.choices.as_ref().is_some_and(|choices| is_empty_list(payload, choices));
         Ok(if bare && !error { Verdict::Drop } else { Verdict::Cut(event.usage_cuts.clone()) })
     }
@@ -132,7 +143,7 @@ impl Facts {
     }
 
     /// Responses: usage in `response` of the closing event; the id in the first one.
-    fn take_response(&mut self, payload: &[u8], event: &Event, type_: &[u8]) -> Result<(), JsonError> {
+    fn take_response(&mut self, payload: &[u8], event: &Event, type_: &[u8]) -> Result<Verdict, JsonError> {
         let ended = matches!(type_, b"response.completed" | b"response.incomplete");
         let failed = type_ == b"response.failed";
         self.finished |= ended || failed;
@@ -142,10 +153,21 @@ impl Facts {
             let id = member_of(payload, event.envelope.as_ref(), b"id")?;
             self.response_id = id.and_then(|id| read_id(payload, &id));
         }
-        if let Some(usage) = member_of(payload, event.envelope.as_ref(), b"usage")? {
+        for usage in [member_of(payload, event.envelope.as_ref(), b"usage")?, event.usage.clone()] {
+            let Some(usage) = usage.filter(|usage| usage.kind == Kind::Object) else { continue };
             self.counts.take(self.kind, payload, &usage)?;
+            return self.correction(payload, &usage);
         }
-        Ok(())
+        Ok(Verdict::Pass)
+    }
+
+    /// What becomes of an event that goes on with this usage.
+    fn correction(&self, payload: &[u8], usage: &Value) -> Result<Verdict, JsonError> {
+        if !self.corrects || self.kind == RequestKind::Messages {
+            return Ok(Verdict::Pass);
+        }
+        let spans = cached_spans(payload, usage)?;
+        Ok(if spans.is_empty() { Verdict::Pass } else { Verdict::Correct(spans) })
     }
 }
 

@@ -114,11 +114,13 @@ impl OpenEvent {
     }
 
     fn in_event(&self, verdict: Verdict) -> Verdict {
+        let locate = |ranges: SmallVec<[Range<usize>; 1]>| {
+            ranges.into_iter().map(|range| self.locate(range.start)..self.locate(range.end)).collect()
+        };
         match verdict {
-            Verdict::Cut(cuts) => Verdict::Cut(
-                cuts.into_iter().map(|cut| self.locate(cut.start)..self.locate(cut.end)).collect(),
-            ),
-            other => other,
+            Verdict::Cut(cuts) => Verdict::Cut(locate(cuts)),
+            Verdict::Correct(spans) => Verdict::Correct(locate(spans)),
+            Verdict::Pass | Verdict::Drop => verdict,
         }
     }
 

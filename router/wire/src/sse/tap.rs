@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use super::event::{Facts, Verdict};
 use super::lines::{Line, comments, next_line};
 use super::open::OpenEvent;
+use crate::usage::cached_text;
 
 /// What one chunk becomes: usually the chunk itself.
 pub type Pieces = SmallVec<[Bytes; 4]>;
@@ -45,14 +46,17 @@ enum Fate {
 
 /// The tap on one stream of one answer.
 ///
-/// Without hiding, every chunk goes on at once, untouched. With hiding, an event that only carries the usage the
+/// Without hiding or correcting, every chunk goes on at once, untouched. With hiding, an event that only carries the usage the
 /// router asked for is left out whole, and a `usage` member beside content is cut out; an event is held back only
 /// until its payload is complete, everything else goes on at once. Chunks are sliced, not copied; a copy is made
 /// only of an event that arrives in several chunks. At most [`MAX_EVENT_BYTES`] are held.
 #[derive(Debug)]
 pub struct StreamTap {
     facts: Facts,
-    hide: bool,
+    /// Whether events may go on otherwise than they came, so that each is held until its payload is complete.
+    edits: bool,
+    /// The number of cached tokens that takes the engine's place.
+    cached: Bytes,
     stage: Stage,
     /// Set while the current line began in an earlier chunk.
     begun: Option<LineKind>,
@@ -77,9 +81,11 @@ impl StreamTap {
     /// A tap on the answer to a request of `kind`. `hide_usage` says that the router asked for usage, not the
     /// client; it matters for chat and completions only, the other APIs always send usage.
     pub fn new(kind: RequestKind, hide_usage: bool) -> Self {
+        let hides = hide_usage && matches!(kind, RequestKind::Chat | RequestKind::Completions);
         Self {
-            facts: Facts::new(kind),
-            hide: hide_usage && matches!(kind, RequestKind::Chat | RequestKind::Completions),
+            facts: Facts::new(kind, hides),
+            edits: hides,
+            cached: Bytes::new(),
             stage: Stage::Between,
             begun: None,
             event: OpenEvent::default(),
@@ -89,12 +95,28 @@ impl StreamTap {
         }
     }
 
+    /// A tap that may be told the number of cached tokens: the engine at hand does not know it.
+    pub fn correcting(mut self) -> Self {
+        self.edits = true;
+        self
+    }
+
+    /// From now on, and for the rest of the stream, usage has this number of cached tokens in the place of the engine's own; `None` becomes null. Only
+    /// for a tap that is [`correcting`](Self::correcting). Usage without such a number stays as it is, and so does
+    /// Anthropic's, where the number is no part of another one.
+    pub fn correct_cached(&mut self, cached: Option<u64>) {
+        if self.edits && !self.facts.corrects {
+            self.facts.corrects = true;
+            self.cached = cached_text(cached);
+        }
+    }
+
     /// Takes one chunk and appends to `out` what the client gets now.
     pub fn push(&mut self, chunk: Bytes, out: &mut Pieces) {
         if chunk.is_empty() {
             return;
         }
-        if !self.hide {
+        if !self.edits {
             out.push(chunk.clone());
         }
         let mut part = Chunk { bytes: &chunk, flow: 0, open: 0 };
@@ -256,7 +278,6 @@ impl StreamTap {
     fn decide(&mut self, part: &mut Chunk<'_>, end: usize, out: &mut Pieces) -> Verdict {
         let region = part.bytes.get(part.open..end).unwrap_or_default();
         let verdict = self.event.judge(&mut self.facts, region);
-        let verdict = if self.hide { verdict } else { Verdict::Pass };
         let carried = self.event.take();
         if carried.is_empty() {
             self.apply(part, end, &verdict, out);
@@ -284,6 +305,13 @@ impl StreamTap {
                 for cut in cuts {
                     self.emit(part.bytes.slice(part.flow..part.open + cut.start), out);
                     part.flow = part.open + cut.end;
+                }
+            }
+            Verdict::Correct(spans) => {
+                for span in spans {
+                    self.emit(part.bytes.slice(part.flow..part.open + span.start), out);
+                    self.emit(self.cached.clone(), out);
+                    part.flow = part.open + span.end;
                 }
             }
         }
@@ -342,8 +370,8 @@ impl StreamTap {
     }
 
     fn emit(&self, piece: Bytes, out: &mut Pieces) {
-        // Without hiding the chunk has gone out as a whole.
-        if self.hide && !piece.is_empty() {
+        // Without edits the chunk has gone out as a whole.
+        if self.edits && !piece.is_empty() {
             out.push(piece);
         }
     }

@@ -284,3 +284,48 @@ fn chunks_are_passed_on_without_copies() {
         assert_eq!(out.iter().filter(|piece| piece.is_empty()).count(), 0);
     }
 }
+
+/// USE-05: with prefill apart, the number of cached tokens is the prefill engine's.
+#[test]
+fn the_cached_tokens_of_a_stream_are_corrected_and_nothing_else() {
+    let responses = "event: response.completed\ndata: {\"type\":\"response.completed\",\"response\":{\"id\":\"r\",\"usage\":{\"input_tokens\":19,\"input_tokens_details\":{\"cached_tokens\": 16},\"output_tokens\":5}}}\n\n";
+    for (kind, stream) in [(RequestKind::Chat, VLLM), (RequestKind::Responses, responses)] {
+        for (cached, now) in [(Some(0), "0"), (Some(12_345), "12345"), (None, "null")] {
+            let expected = stream
+                .replace("\"cached_tokens\":16", &format!("\"cached_tokens\":{now}"))
+                .replace("\"cached_tokens\": 16", &format!("\"cached_tokens\": {now}"));
+            for cut in 0..stream.len() {
+                let mut tap = StreamTap::new(kind, false).correcting();
+                tap.correct_cached(cached);
+                let (front, back) = stream.as_bytes().split_at(cut);
+                let out = run(&mut tap, &[front, back]).concat();
+                assert_eq!(text(&out), expected, "cut at {cut}");
+                assert_eq!(tap.usage(), usage(19, 5, Some(16)), "what the engine at hand says");
+            }
+            let bytes: Vec<&[u8]> = stream.as_bytes().chunks(1).collect();
+            let mut tap = StreamTap::new(kind, false).correcting();
+            tap.correct_cached(cached);
+            assert_eq!(text(&run(&mut tap, &bytes).concat()), expected);
+        }
+    }
+}
+
+#[test]
+fn a_correction_may_come_late_or_never_and_hidden_usage_stays_hidden() {
+    let (front, back) = VLLM.split_at(VLLM.len() / 2);
+    let mut tap = StreamTap::new(RequestKind::Chat, false).correcting();
+    let mut out = Pieces::new();
+    tap.push(Bytes::copy_from_slice(front.as_bytes()), &mut out);
+    tap.correct_cached(Some(3));
+    tap.push(Bytes::copy_from_slice(back.as_bytes()), &mut out);
+    tap.finish(&mut out);
+    assert_eq!(text(&out.concat()), VLLM.replace("\"cached_tokens\":16", "\"cached_tokens\":3"));
+    let mut tap = StreamTap::new(RequestKind::Chat, false).correcting();
+    assert_eq!(text(&run(&mut tap, &[VLLM.as_bytes()]).concat()), VLLM);
+    let mut tap = StreamTap::new(RequestKind::Chat, true).correcting();
+    tap.correct_cached(Some(3));
+    assert_eq!(text(&run(&mut tap, &[VLLM.as_bytes()]).concat()), without_usage_event(VLLM));
+    let mut tap = StreamTap::new(RequestKind::Chat, false);
+    tap.correct_cached(Some(3));
+    assert_eq!(text(&run(&mut tap, &[VLLM.as_bytes()]).concat()), VLLM, "a tap that holds nothing back");
+}
