@@ -6,7 +6,7 @@ SHELL := /bin/bash
 CACHE ?= $(or $(KVASIR_CACHE),$(HOME)/.cache/kvasir)
 export KVASIR_CACHE := $(CACHE)
 
-.PHONY: help setup setup-kube tokenizers build demo check fmt clippy deny test faults-long soak bench e2e-vllm e2e-tokenizer-service exactness image-check docs
+.PHONY: help setup setup-kube tokenizers build demo simulate check fmt clippy deny test faults-long soak bench e2e-vllm e2e-tokenizer-service exactness image-check docs
 
 help: ## Show the targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +25,9 @@ build: setup ## Build the binary, release profile
 
 demo: build ## The main job: what cache-aware routing does, in a minute, with no cluster, GPU, Redis or network
 	@$(or $(CARGO_TARGET_DIR),target)/release/kvasir demo $(ARGS)
+
+simulate: build ## Policies compared on a simulated fleet, into docs/simulation.md; minutes
+	@$(or $(CARGO_TARGET_DIR),target)/release/kvasir simulate --fleets 8,100,1000,4000 --report docs $(ARGS)
 
 fmt: ## Check the format
 	cargo fmt --all --check

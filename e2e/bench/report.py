@@ -150,6 +150,19 @@ def decision_table(decision):
     return table(heads, lines)
 
 
+def fleet_table(fleets):
+    heads = ["pods", "for", "index walk", "filters, scores, picks", "together p50", "together p99"]
+    lines = []
+    for row in fleets.get("rows", []):
+        walk, decide, whole = row["gather_us"], row["decide_us"], row["whole_us"]
+        lines.append([
+            f"{row['pods']:,}", "pairs" if row["pairs"] else "whole requests",
+            *(f"{figure(spread['p50'], 1)} / {figure(spread['p99'], 1)}" for spread in (walk, decide)),
+            figure(whole["p50"], 1), figure(whole["p99"], 1),
+        ])
+    return table(heads, lines)
+
+
 def targets(run):
     """What design aims at: work, target as text, unit, measured, bound, whether more is better. Of a run of some parts
     theirs alone."""
@@ -304,6 +317,15 @@ def section(whole):
                 "the router's own gather and decide for other conversations. `same again` repeats a prompt, which the "
                 "encoder's memory answers: no measure of tokenizing.")
             parts.append(decision_table(decision))
+        fleets = decision.get("fleets", {})
+        if fleets:
+            parts.append("### A decision by the size of the fleet")
+            parts.append(f"**Not measured**: {fleets['problem']}" if "problem" in fleets else (
+                "Microseconds, p50 / p99, one thread, the default profile: from 1,250 known block hashes (20,000 tokens) to ranked "
+                "picks. Every pod holds three such prompts, one of them with every eighth other; prompts that some pod holds are asked "
+                "for. `pairs`: groups of eight pods, two of which prefill; one walk, then a run over all decode pods and one over the "
+                "prefill pods of each group among the five best."))
+            parts.append("" if "problem" in fleets else fleet_table(fleets))
     if index:
         parts.append("### Index")
         parts.append(f"**Not measured**: {index['problem']}" if "problem" in index else index_text(index))

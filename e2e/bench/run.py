@@ -220,7 +220,8 @@ class Bench:
         flags = [f"--tokenizer={name}={self.setup.tokenizer.parent / name}" for name in found]
         if not self.text.exists():
             write_text(self.text)
-        return self.stages("decision", f"--text={self.text}", f"--conversations={40 if self.args.quick else 300}", *flags)
+        decision = self.stages("decision", f"--text={self.text}", f"--conversations={40 if self.args.quick else 300}", *flags)
+        return {**decision, "fleets": self.stages("fleet", *(["--rounds=200"] if self.args.quick else []))}
 
     def index(self):
         say("index ...")

@@ -18,6 +18,7 @@ import urllib.request
 from pathlib import Path
 
 import agents
+import scheduling
 
 MODEL = "test-model"
 BLOCK = 32
@@ -152,7 +153,7 @@ def text(words, seed):
 
 class Report:
     def __init__(self):
-        self.lines, self.failures = [], 0
+        self.lines, self.sections, self.failures = [], [], 0
 
     def check(self, name, passed, figures):
         word = "ok" if passed else "FAILED"
@@ -166,7 +167,8 @@ class Report:
             f"Qwen2 model with the real Qwen2.5 tokenizer, blocks of {BLOCK} tokens, 2 cores. Took {took / 60:.0f} minutes.\n\n"
             "| check | result | figures |\n|---|---|---|\n"
         )
-        Path(path).write_text(head + "\n".join(self.lines) + f"\n\n{len(self.lines)} checks, {self.failures} failed.\n")
+        tail = f"\n\n{len(self.lines)} checks, {self.failures} failed.\n"
+        Path(path).write_text(head + "\n".join(self.lines) + tail + "".join(self.sections))
 
 
 def probe(args, router, engines, api, requests, prefix=19400):
@@ -363,6 +365,7 @@ def main():
     parser = argparse.ArgumentParser()
     for name in ("kvasir", "root", "tokenizer", "report"):
         parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--only", choices=["scheduling"], help="this leg alone")
     args = parser.parse_args()
     began, report = time.time(), Report()
     engines = [Engine(args, 0), Engine(args, 1)]
@@ -372,11 +375,15 @@ def main():
             engine.start()
         for engine in engines:
             engine.wait()
+        if args.only:
+            scheduling.run(args, report, engines, local, (MODEL, Router))
+            return finish(report)
         probes(args, report, engines, "KV-aware, local tokens", local, "pinned")
         probes(args, report, engines, "KV-aware, engine tokens", [], "pinned")
         probes(args, report, engines, "random", ["--routing", "random"], "scattered", requests=8)
         first_requests(args, report, engines, local)
         predictions(args, report, engines, local)
+        scheduling.run(args, report, engines, local, (MODEL, Router))
         tokens_agree(args, report, engines[1])
         wrong_tokenizer(args, report, engines)
         engine_restart(args, report, engines, local)
@@ -392,7 +399,13 @@ def main():
     finally:
         for engine in engines:
             engine.stop()
-        report.write(args.report, time.time() - began)
+        if not args.only:
+            report.write(args.report, time.time() - began)
+    finish(report)
+
+
+def finish(report):
+    print("".join(report.sections))
     print(f"{len(report.lines) - report.failures} passed, {report.failures} failed")
     sys.exit(min(report.failures, 100))
 

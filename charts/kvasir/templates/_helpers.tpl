@@ -111,6 +111,9 @@ yes
 {{- end -}}
 {{- $taken = append $taken (int .) -}}
 {{- end -}}
+{{- if and $router.fairness.enabled $router.sessionBoost.enabled -}}
+{{- fail "router.fairness.enabled and router.sessionBoost.enabled exclude each other: a request waits in one queue only" -}}
+{{- end -}}
 {{- if and $router.gatewayAPI.inferenceExtension (not $router.gatewayAPI.enabled) -}}
 {{- fail "router.gatewayAPI.inferenceExtension needs router.gatewayAPI.enabled: HTTPRoutes are attached to Gateways" -}}
 {{- end -}}

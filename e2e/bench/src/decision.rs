@@ -14,7 +14,7 @@ use kvasir_core::{
 use kvasir_kvcache::{Index, hash};
 use kvasir_plugins::pickers::top_n::TopN;
 use kvasir_plugins::producers::{blocks::Blocks, prefix_hits::PrefixHits, tokens::Tokens};
-use kvasir_plugins::scorers::prefill_cost::PrefillCost;
+use kvasir_plugins::scorers::kvasir_cost::KvasirCost;
 use kvasir_scheduler::{Profile, Scheduler};
 use kvasir_tokenize::LocalTokenizer;
 use rand::SeedableRng as _;
@@ -84,7 +84,7 @@ impl Decider {
         ];
         let profile = Profile {
             filters: Vec::new(),
-            scorers: vec![(Arc::new(PrefillCost::new()), 1.0)],
+            scorers: vec![(Arc::new(KvasirCost::default()), 1.0)],
             picker: Arc::new(TopN::new(TOP_N)),
             observers: Vec::new(),
         };

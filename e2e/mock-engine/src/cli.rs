@@ -1,5 +1,7 @@
 //! The face of `kvasir mock-engine`.
 
+mod parts;
+
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,6 +15,8 @@ use crate::config::{Answer, Encoding, EngineConfig, EventsConfig, EventsEndpoint
 use crate::engine::Engine;
 use crate::fleet::Fleet;
 use crate::tokenize::{HuggingFace, Tokenize, WordTokenizer};
+
+pub use parts::{ConnectorArg, PartArgs, RoleArg};
 
 /// Runs simulated engines: OpenAI endpoints, a KV cache with prefix reuse, KV events, metrics, faults to order.
 #[derive(Clone, Debug, Args)]
@@ -79,6 +83,9 @@ pub struct MockEngineArgs {
     /// Multiply all simulated times by this
     #[arg(long, env = "KVASIR_MOCK_TIME_SCALE", default_value_t = 1.0)]
     pub time_scale: f64,
+    /// Prefill and decode apart
+    #[command(flatten)]
+    pub parts: PartArgs,
     /// Seed of the answers and of random hash roots
     #[arg(long, env = "KVASIR_MOCK_SEED", default_value_t = 0)]
     pub seed: u64,
@@ -156,7 +163,7 @@ impl MockEngineArgs {
 
 /// Runs the engines until `stop`, after printing where they are.
 pub async fn run(args: MockEngineArgs, stop: CancellationToken) -> anyhow::Result<()> {
-    let fleet = Fleet::start(args.engines, &args.config()?).await?;
+    let fleet = Fleet::start_parts(args.engines, &args.config()?, args.parts.parts()).await?;
     std::io::stdout().write_all(table(fleet.engines()).as_bytes())?;
     stop.cancelled().await;
     fleet.stop().await;
@@ -165,7 +172,7 @@ pub async fn run(args: MockEngineArgs, stop: CancellationToken) -> anyhow::Resul
 
 /// One line for each engine.
 fn table(engines: &[Engine]) -> String {
-    let rows: Vec<[String; 4]> = engines
+    let rows: Vec<[String; 5]> = engines
         .iter()
         .enumerate()
         .map(|(index, engine)| {
@@ -176,14 +183,19 @@ fn table(engines: &[Engine]) -> String {
                 engine.url(),
                 events.map_or_else(|| "-".to_owned(), |events| events.events),
                 replay.unwrap_or_else(|| "-".to_owned()),
+                engine
+                    .config()
+                    .part
+                    .as_ref()
+                    .map_or_else(|| "both".to_owned(), |part| format!("{:?}", part.role).to_lowercase()),
             ]
         })
         .collect();
-    let heads = ["engine", "url", "kv events", "replay"].map(str::to_owned);
+    let heads = ["engine", "url", "kv events", "replay", "role"].map(str::to_owned);
     let width = |column: usize| {
         std::iter::once(&heads).chain(&rows).map(|row| row[column].len()).max().unwrap_or_default()
     };
-    let widths = [width(0), width(1), width(2), width(3)];
+    let widths = [width(0), width(1), width(2), width(3), width(4)];
     let mut text = String::new();
     for row in std::iter::once(&heads).chain(&rows) {
         let line: Vec<String> =

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use kvasir_core::EngineKind;
 
+use crate::part::Part;
 use crate::tokenize::{Tokenize, WordTokenizer};
 
 /// One engine's settings. `EngineConfig::default()` is a vLLM 0.32 with events, on a free port of 127.0.0.1.
@@ -19,6 +20,10 @@ pub struct EngineConfig {
     pub model: String,
     /// LoRA adapters, listed and accepted as models; the first has `lora_id` 1.
     pub adapters: Vec<String>,
+    /// Adapters that can be in use at once (vLLM's `max_loras`); 0 is as many as there are.
+    pub adapter_places: usize,
+    /// How long an adapter that was not in use takes until its first request can run.
+    pub adapter_load: Duration,
     /// Tokens in one block.
     pub block_size: usize,
     /// Blocks of the KV cache. One of them is never used, as in vLLM, which keeps it as the null block.
@@ -55,6 +60,8 @@ pub struct EngineConfig {
     pub record_requests: usize,
     /// Largest request body in bytes.
     pub max_body_bytes: usize,
+    /// Its part in prefill/decode serving; `None` serves whole requests.
+    pub part: Option<Part>,
     /// Seed of the answers and of random hash roots: equal seeds, equal behaviour.
     pub seed: u64,
 }
@@ -66,6 +73,8 @@ impl Default for EngineConfig {
             kind: EngineKind::Vllm,
             model: "mock-model".to_owned(),
             adapters: Vec::new(),
+            adapter_places: 0,
+            adapter_load: Duration::ZERO,
             block_size: 16,
             kv_blocks: 4096,
             max_model_len: 131_072,
@@ -84,6 +93,7 @@ impl Default for EngineConfig {
             report_cached_tokens: true,
             record_requests: 256,
             max_body_bytes: 64 << 20,
+            part: None,
             seed: 0,
         }
     }
@@ -151,12 +161,6 @@ impl EngineConfig {
     /// Whether unfilled blocks are reused first: 0.32 does, 0.18 does not (seen in captures of both).
     pub(crate) fn reuses_empty_blocks_first(&self) -> bool {
         self.version() != "0.18.0"
-    }
-
-    /// `lora_id` of an adapter, counted from 1.
-    pub(crate) fn adapter_id(&self, name: &str) -> Option<u32> {
-        let index = self.adapters.iter().position(|adapter| adapter == name)?;
-        u32::try_from(index + 1).ok()
     }
 }
 

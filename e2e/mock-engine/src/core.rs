@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 
+use crate::adapters::Adapters;
 use crate::answer::Vocabulary;
 use crate::backlog::{Backlog, Ledger};
 use crate::cache::Cache;
@@ -30,6 +31,7 @@ pub(crate) struct Core {
     /// Wakes sequences that wait for memory.
     pub(crate) freed: Notify,
     pub(crate) metrics: Metrics,
+    pub(crate) adapters: Arc<Adapters>,
     pub(crate) vocabulary: Arc<Vocabulary>,
     /// Seconds since 1970.
     pub(crate) started: u64,
@@ -65,6 +67,11 @@ impl Core {
             running: Arc::new(Semaphore::new(config.max_running.min(Semaphore::MAX_PERMITS))),
             freed: Notify::new(),
             metrics: Metrics::default(),
+            adapters: Adapters::new(
+                &config.adapters,
+                config.adapter_places,
+                config.adapter_load.mul_f64(config.time_scale),
+            ),
             vocabulary,
             started: unix_seconds() as u64,
             asleep: AtomicBool::new(false),

@@ -241,6 +241,8 @@ impl House {
         let desk = Arc::new(Desk {
             config: Arc::clone(&self.config),
             core,
+            address: self.port.address(),
+            member: self.config.part.as_ref().map(|part| part.fabric.join(part.role)),
             faults: Arc::clone(&self.faults),
             recorder: Arc::clone(&self.recorder),
             event_sources: self.event_sources(),

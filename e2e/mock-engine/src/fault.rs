@@ -88,6 +88,18 @@ pub enum Fault {
         /// Seconds.
         seconds: u32,
     },
+    /// Does its work, waits, and then answers this status with an error.
+    StatusAfterWork {
+        /// Status code.
+        code: u16,
+        /// Milliseconds between the work and the answer.
+        #[serde(default)]
+        ms: u64,
+    },
+    /// Does its work and answers 200 with something that is no JSON. Streams are left as they are.
+    AnswerNoJson,
+    /// Does its work and answers without `kv_transfer_params`.
+    NoTransferParams,
 }
 
 impl Fault {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until};
 
+use crate::adapters::InUse;
 use crate::answer::{Piece, Script};
 use crate::backlog::Queued;
 use crate::cache::{Content, Lease};
@@ -21,6 +22,8 @@ pub(crate) struct Order {
     pub(crate) reads_cache: bool,
     /// False for embeddings, which pass the cache by.
     pub(crate) uses_cache: bool,
+    /// Set where the prompt's KV cache comes from another engine: the cached tokens to report.
+    pub(crate) received: Option<usize>,
     pub(crate) script: Script,
 }
 
@@ -32,6 +35,7 @@ pub(crate) struct Generation {
     script: Script,
     scope: Scope,
     adapter_id: Option<u32>,
+    adapter: Option<InUse>,
     reads_cache: bool,
     uses_cache: bool,
     /// Prompt, then the output that was computed.
@@ -39,6 +43,7 @@ pub(crate) struct Generation {
     chain: Vec<Hash>,
     prompt_tokens: usize,
     cached: usize,
+    received: Option<usize>,
     produced: usize,
     stage: Stage,
     place: Option<OwnedSemaphorePermit>,
@@ -72,7 +77,8 @@ impl Generation {
         core.state.lock().ledger.enqueue(id, needs);
         Self {
             id,
-            adapter_id: order.scope.adapter.as_deref().and_then(|name| core.config.adapter_id(name)),
+            adapter_id: order.scope.adapter.as_deref().and_then(|name| core.adapters.id(name)),
+            adapter: None,
             script: order.script,
             scope: order.scope,
             reads_cache: order.reads_cache,
@@ -81,6 +87,7 @@ impl Generation {
             tokens: order.tokens,
             chain,
             cached: 0,
+            received: order.received,
             produced: 0,
             stage: Stage::Queued,
             place: None,
@@ -124,9 +131,9 @@ impl Generation {
         self.prompt_tokens
     }
 
-    /// Prompt tokens that came out of the cache.
+    /// Prompt tokens that need no work here, as usage tells them.
     pub(crate) fn cached_tokens(&self) -> usize {
-        self.cached
+        self.received.unwrap_or(self.cached)
     }
 
     /// Output tokens so far.
@@ -155,6 +162,9 @@ impl Generation {
     }
 
     async fn prefill(&mut self) {
+        if let (Some(name), None) = (&self.scope.adapter, &self.adapter) {
+            self.adapter = Some(self.core.adapters.take(Arc::clone(name)).await);
+        }
         self.place = Arc::clone(&self.core.running).acquire_owned().await.ok();
         let mut slot = self.core.slots.acquire().await;
         self.admit(&mut slot).await;
@@ -164,7 +174,8 @@ impl Generation {
             if let Some(lease) = &mut self.lease {
                 self.core.state.lock().cache.grow(lease, computed + chunk);
             }
-            slot.work(self.core.config.prefill_time(chunk)).await;
+            let work = if self.received.is_some() { 0 } else { chunk };
+            slot.work(self.core.config.prefill_time(work)).await;
             computed += chunk;
             self.chunk_is_computed(chunk, computed);
         }
@@ -317,6 +328,7 @@ impl Generation {
         }
         drop(state);
         self.place = None;
+        self.adapter = None;
         self.core.freed.notify_waiters();
     }
 }

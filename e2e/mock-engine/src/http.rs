@@ -15,6 +15,7 @@ mod whole;
 
 use std::collections::VecDeque;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
@@ -27,13 +28,15 @@ use parking_lot::Mutex;
 use crate::config::EngineConfig;
 use crate::core::Core;
 use crate::engine::House;
+use crate::fabric::{End, Exchanging, Member, watch};
 use crate::fault::{Fault, FaultBoard};
 use crate::publisher::{Disturbance, Outlet};
 use crate::recorder::{RecordedRequest, Recorder};
 use crate::server::FaultControl;
 use crate::sockets::ConnectionHandle;
+pub(crate) use body::Events;
 use body::ReplyBody;
-use failure::Failure;
+pub(crate) use failure::Failure;
 
 /// Finished answers of the Responses API that can be asked for again.
 const STORED_RESPONSES: usize = 256;
@@ -43,6 +46,10 @@ const STORED_RESPONSES: usize = 256;
 pub(crate) struct Desk {
     pub(crate) config: Arc<EngineConfig>,
     pub(crate) core: Arc<Core>,
+    /// Where the engine listens.
+    pub(crate) address: SocketAddr,
+    /// This start in its group, where the engine plays a part in one.
+    pub(crate) member: Option<Member>,
     pub(crate) faults: Arc<FaultBoard>,
     pub(crate) recorder: Arc<Recorder>,
     /// The answer of `/kv_event_sources`; `None` where the engine has no such path.
@@ -60,6 +67,12 @@ impl Desk {
         if let Some(outlet) = &self.outlet {
             outlet.disturb(disturbance).await;
         }
+    }
+
+    /// The journal's line for a request that has just come, where there is a journal.
+    fn open_exchange(&self) -> Option<Exchanging> {
+        let (part, member) = (self.config.part.as_ref()?, self.member.as_ref()?);
+        Some(member.fabric().open(self.address, part.role))
     }
 
     /// Keeps a finished answer of the Responses API.
@@ -95,23 +108,46 @@ pub(crate) async fn answer(
             body: body.clone(),
         });
     }
+    let kind = generation_kind(&head);
+    let exchange = kind.and_then(|_| desk.open_exchange());
     if desk.faults.current() == Fault::Hang && !head.uri.path().starts_with("/mock/") {
         let _ = desk.faults.next();
         return std::future::pending().await;
     }
-    let is_inference = head.method == Method::POST && head.uri.path().starts_with("/v1/");
+    let path = head.uri.path();
+    let is_inference =
+        head.method == Method::POST && path.starts_with("/v1/") && !path.ends_with("_lora_adapter");
     if !is_inference {
         return Ok(side::answer(&desk, &head, &body).await);
     }
     let fault = desk.faults.next();
     if let Some(early) = sabotage::before(&fault, &connection).await? {
-        return Ok(early);
+        return Ok(close(exchange, None, early));
     }
-    let response = match infer(&desk, &head, body).await {
-        Ok(response) => response,
-        Err(failure) => failure.into_response(),
+    let answered = match kind {
+        Some(kind) => inference::answer(&desk, kind, body, exchange.as_ref()).await,
+        None => infer(&desk, &head, body).await,
     };
-    Ok(sabotage::after(fault, connection, response))
+    let (response, refusal) = match answered {
+        Ok(response) => (response, None),
+        Err(failure) => {
+            let refusal = failure.broken_rule().map(str::to_owned);
+            (failure.into_response(), refusal)
+        }
+    };
+    Ok(close(exchange, refusal, sabotage::after(fault, connection, response).await))
+}
+
+/// What is generated, if anything is.
+fn generation_kind(head: &http::request::Parts) -> Option<RequestKind> {
+    let kind = match head.uri.path() {
+        "/v1/chat/completions" => RequestKind::Chat,
+        "/v1/completions" => RequestKind::Completions,
+        "/v1/responses" => RequestKind::Responses,
+        "/v1/messages" => RequestKind::Messages,
+        _ => return None,
+    };
+    (head.method == Method::POST).then_some(kind)
 }
 
 async fn infer(
@@ -119,18 +155,33 @@ async fn infer(
     head: &http::request::Parts,
     body: Bytes,
 ) -> Result<Response<ReplyBody>, Failure> {
-    let kind = match head.uri.path() {
-        "/v1/chat/completions" => RequestKind::Chat,
-        "/v1/completions" => RequestKind::Completions,
-        "/v1/responses" => RequestKind::Responses,
-        "/v1/messages" => RequestKind::Messages,
-        "/v1/embeddings" => return embeddings::answer(desk, body).await,
-        "/v1/audio/transcriptions" => return audio::answer(desk, head, body).await,
-        "/v1/messages/count_tokens" => return side::count_tokens(desk, &body).await,
-        "/v1/tokenize" => return side::tokenize(desk, &body).await,
-        _ => return Err(Failure::no_such_path()),
-    };
-    inference::answer(desk, kind, body).await
+    match head.uri.path() {
+        "/v1/embeddings" => embeddings::answer(desk, body).await,
+        "/v1/audio/transcriptions" => audio::answer(desk, head, body).await,
+        "/v1/messages/count_tokens" => side::count_tokens(desk, &body).await,
+        "/v1/tokenize" => side::tokenize(desk, &body).await,
+        _ => Err(Failure::no_such_path()),
+    }
+}
+
+/// Writes down how an exchange ends, now or with the last event of its answer.
+fn close(
+    exchange: Option<Exchanging>,
+    refusal: Option<String>,
+    mut response: Response<ReplyBody>,
+) -> Response<ReplyBody> {
+    let Some(exchange) = exchange else { return response };
+    let status = response.status().as_u16();
+    match std::mem::replace(response.body_mut(), ReplyBody::Whole(None)) {
+        ReplyBody::Events(events) => {
+            *response.body_mut() = ReplyBody::Events(watch(events, exchange, status));
+        }
+        whole => {
+            *response.body_mut() = whole;
+            exchange.close(refusal.map_or(End::Answered(status), End::Refused));
+        }
+    }
+    response
 }
 
 #[cfg(test)]

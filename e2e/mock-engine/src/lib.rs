@@ -7,6 +7,7 @@
 //!
 //! The way in is [`Engine`] (one) or [`Fleet`] (many); [`cli`] is the face of `kvasir mock-engine`.
 
+mod adapters;
 mod answer;
 mod backlog;
 mod blocks;
@@ -16,12 +17,14 @@ mod config;
 mod core;
 mod engine;
 mod event;
+mod fabric;
 mod fault;
 mod fleet;
 mod generation;
 mod hash;
 mod http;
 mod metrics;
+mod part;
 mod port;
 mod publisher;
 mod recorder;
@@ -36,8 +39,10 @@ pub use config::{
     Answer, ConfigError, Encoding, EngineConfig, EventsConfig, EventsEndpoint, HashForm, HashRoot,
 };
 pub use engine::{Engine, KvEndpoints, Stats};
+pub use fabric::{End, Exchange, Fabric};
 pub use fault::{Fault, FaultOrder};
 pub use fleet::Fleet;
-pub use kvasir_core::EngineKind;
+pub use kvasir_core::{ConnectorKind, EngineKind, Role};
+pub use part::Part;
 pub use recorder::RecordedRequest;
 pub use tokenize::{EncodeError, HuggingFace, Tokenize, WordTokenizer};

@@ -207,16 +207,21 @@ async fn answer(request: Request<Incoming>, shared: Arc<Shared>) -> Result<Respo
 /// The request as it arrived.
 fn told(pod: &str, head: &http::request::Parts, body: &Bytes) -> Value {
     let whole = head.uri.path_and_query().map_or("", http::uri::PathAndQuery::as_str);
-    let model = serde_json::from_slice::<Value>(body).ok().and_then(|body| body.get("model").cloned());
-    json!({
+    let asked: Value = serde_json::from_slice(body).unwrap_or_default();
+    let mut told = json!({
         "pod": pod,
         "method": head.method.as_str(),
         "path": whole,
         "host": head.headers.get("host").and_then(|host| host.to_str().ok()),
         "headers": headers(&head.headers),
-        "model": model,
+        "model": asked.get("model"),
         "body": String::from_utf8_lossy(body),
-    })
+    });
+    // An engine whose cache another one will fetch says where it is.
+    if asked.pointer("/kv_transfer_params/do_remote_decode") == Some(&Value::Bool(true)) {
+        told["kv_transfer_params"] = json!({"do_remote_prefill": true, "remote_engine_id": pod});
+    }
+    told
 }
 
 /// Values by name, in the order in which they came.
@@ -258,6 +263,18 @@ mod tests {
         assert_eq!(echo.asked(), 2);
         assert_eq!(send(echo.address, crate::client::get("/metrics")?).await?.status(), 404);
         assert_eq!(echo.asked(), 2, "side calls are not what a case is about");
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn it_says_where_a_cache_is_to_those_who_ask_for_it() -> Result<()> {
+        let echo = Echo::start("pod", SocketAddr::from((loopback(), 0)), Vec::new(), None).await?;
+        for (asked, told) in [("true", json!("pod")), ("false", Value::Null)] {
+            let body = format!(r#"{{"model":"m","kv_transfer_params":{{"do_remote_decode":{asked}}}}}"#);
+            let answer = send(echo.address, post("/v1/completions", body)?).await?;
+            let answer: Value = serde_json::from_slice(answer.body())?;
+            assert_eq!(answer["kv_transfer_params"]["remote_engine_id"], told);
+        }
         Ok(())
     }
 

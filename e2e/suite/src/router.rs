@@ -57,7 +57,7 @@ pub fn model(name: &str, urls: &[String]) -> anyhow::Result<ModelSettings> {
         .iter()
         .map(|url| {
             let address = Address::parse(url).map_err(anyhow::Error::msg)?;
-            Ok(EndpointSettings { address, kv_events: Vec::new(), ranks: 1 })
+            Ok(EndpointSettings::new(address))
         })
         .collect::<anyhow::Result<Vec<_>>>()?;
     Ok(ModelSettings {
@@ -68,6 +68,7 @@ pub fn model(name: &str, urls: &[String]) -> anyhow::Result<ModelSettings> {
         tokenizer: None,
         chat_template: None,
         adapters: Vec::new(),
+        connector: None,
         endpoints,
     })
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use clap::{Args, Parser};
 use kvasir_bench::decision::{Case, Decider};
+use kvasir_bench::fleet;
 use kvasir_bench::resident::{Feeder, PROMPT_BLOCKS};
 use kvasir_bench::{Conversations, Corpus, Sizes};
 use kvasir_core::{BlockIndex as _, ModelName, OwnerSlot, PrefixHit};
@@ -21,6 +22,8 @@ use serde_json::{Value, json};
 enum Command {
     /// Scan, template, tokens, hashes, index walk, scores of a long chat
     Decision(DecisionArgs),
+    /// A decision by the number of pods, for whole requests and for pairs of prefill and decode pods
+    Fleet(FleetArgs),
     /// Block events applied and block lookups, with many resident blocks
     Index(IndexArgs),
 }
@@ -48,6 +51,16 @@ struct DecisionArgs {
 }
 
 #[derive(Debug, Args)]
+struct FleetArgs {
+    /// Pods to choose from; may be repeated
+    #[arg(long = "pods", default_values_t = [8, 100, 1000])]
+    pods: Vec<u32>,
+    /// Decisions timed for each
+    #[arg(long, default_value_t = 2000)]
+    rounds: usize,
+}
+
+#[derive(Debug, Args)]
 struct IndexArgs {
     /// Resident blocks, each counted for each of its owners
     #[arg(long, default_value_t = 4_000_000)]
@@ -64,6 +77,9 @@ fn main() -> anyhow::Result<()> {
     let report = match Command::parse() {
         Command::Decision(args) => {
             tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(decision(&args))?
+        }
+        Command::Fleet(args) => {
+            tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(fleets(&args))?
         }
         Command::Index(args) => index(&args)?,
     };
@@ -124,6 +140,14 @@ async fn one_tokenizer(
         "tokenizer": name, "encoder": decider.encoder(), "tokens": tokens, "bytes": bytes,
         "conversations": args.conversations, "cases": cases,
     }))
+}
+
+async fn fleets(args: &FleetArgs) -> anyhow::Result<Value> {
+    let mut rows = Vec::new();
+    for pods in &args.pods {
+        rows.extend(fleet::measure(*pods, args.rounds).await?);
+    }
+    Ok(json!({ "rows": rows }))
 }
 
 fn index(args: &IndexArgs) -> anyhow::Result<Value> {

@@ -202,6 +202,7 @@ async fn play(asks: &[Ask], config: EngineConfig) -> Vec<Shape> {
                 scope: ask.scope.clone(),
                 reads_cache: true,
                 uses_cache: true,
+                received: None,
                 script: Script::words(u64::from(ask.prompt[0]), ask.answer, true),
             };
             Generation::new(Arc::clone(&core), order).finish().await;

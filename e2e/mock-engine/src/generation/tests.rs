@@ -27,6 +27,7 @@ fn order(first: u32, prompt: u32, answer: usize) -> Order {
         scope: Scope::default(),
         reads_cache: true,
         uses_cache: true,
+        received: None,
         script: Script::words(u64::from(first), answer, true),
     }
 }

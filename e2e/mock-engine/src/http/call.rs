@@ -190,9 +190,7 @@ pub(crate) fn resolve_model(desk: &Desk, name: Option<&str>) -> Result<(String, 
     match name {
         None => Ok((desk.config.model.clone(), None)),
         Some(name) if name == desk.config.model => Ok((name.to_owned(), None)),
-        Some(name) if desk.config.adapters.iter().any(|adapter| adapter == name) => {
-            Ok((name.to_owned(), scope_part(Some(name))))
-        }
+        Some(name) if desk.core.adapters.serves(name) => Ok((name.to_owned(), scope_part(Some(name)))),
         Some(name) => Err(Failure::unknown_model(name)),
     }
 }

@@ -40,6 +40,7 @@ pub(crate) async fn answer(desk: &Arc<Desk>, body: Bytes) -> Result<Response<Rep
             scope: scope.clone(),
             reads_cache: false,
             uses_cache: false,
+            received: None,
             script: Script::silent(),
         };
         let mut sequence = Generation::new(Arc::clone(&desk.core), order);

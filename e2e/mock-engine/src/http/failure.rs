@@ -13,6 +13,8 @@ pub(crate) struct Failure {
     message: String,
     param: Option<&'static str>,
     retry_after: Option<u32>,
+    /// It breaks a rule of the hand-over between prefill and decode.
+    breaks_rule: bool,
     closes: bool,
     /// A path the server does not know: FastAPI's own shape.
     unknown_path: bool,
@@ -25,6 +27,7 @@ impl Failure {
             message: message.into(),
             param: None,
             retry_after: None,
+            breaks_rule: false,
             closes: false,
             unknown_path: false,
         }
@@ -33,6 +36,16 @@ impl Failure {
     /// 400.
     pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, message)
+    }
+
+    /// 400 for a field that breaks the rules between prefill and decode.
+    pub(crate) fn field(name: &'static str, message: impl Into<String>) -> Self {
+        Self { param: Some(name), breaks_rule: true, ..Self::bad_request(message) }
+    }
+
+    /// The text, if such a rule is broken.
+    pub(crate) fn broken_rule(&self) -> Option<&str> {
+        self.breaks_rule.then_some(self.message.as_str())
     }
 
     /// 400 for a body that is not what the path takes. The text does not repeat the body.

@@ -14,18 +14,21 @@ use super::chunks::{ChatChunks, CompletionChunks};
 use super::events::{MessageEvents, ResponseEvents};
 use super::failure::Failure;
 use super::stream::{Format, stream};
-use super::whole::{self, Heading, Spoken};
+use super::whole::{self, Heading, Spoken, total};
 use crate::answer::Script;
 use crate::config::Answer;
 use crate::core::unix_seconds;
+use crate::fabric::Exchanging;
 use crate::generation::{Generation, Order};
 use crate::hash::Scope;
+use crate::part::{Received, Turn};
 
 /// Serves one request of a kind that generates.
 pub(crate) async fn answer(
     desk: &Arc<Desk>,
     kind: RequestKind,
     body: Bytes,
+    exchange: Option<&Exchanging>,
 ) -> Result<Response<ReplyBody>, Failure> {
     let call = Call::parse(&body)?;
     let (model, scope) = call.resolve(desk)?;
@@ -35,16 +38,15 @@ pub(crate) async fn answer(
         desk.core.metrics.rejected.add(1);
         return Err(Failure::busy());
     }
-    let mut generations = Vec::with_capacity(prompts.len() * call.choices());
-    for tokens in prompts {
-        fits(desk, tokens.len())?;
-        for _ in 1..call.choices() {
-            generations.push(order(desk, &call, &scope, limit, tokens.clone(), generations.len()));
-        }
-        generations.push(order(desk, &call, &scope, limit, tokens, generations.len()));
-    }
-    let generations: Vec<Generation> =
-        generations.into_iter().map(|order| Generation::new(Arc::clone(&desk.core), order)).collect();
+    let turn = Turn::open(desk, exchange, kind, &body, &prompts, &scope)?;
+    let received = match &turn {
+        Some(turn) => turn.meet(desk).await?,
+        None => Received::Nothing,
+    };
+    let generations: Vec<Generation> = orders(desk, &call, &scope, limit, prompts, received)?
+        .into_iter()
+        .map(|order| Generation::new(Arc::clone(&desk.core), order))
+        .collect();
     let heading = Heading {
         id: desk.core.answer_id(prefix(kind)),
         model,
@@ -64,12 +66,18 @@ pub(crate) async fn answer(
         return Ok(event_stream(stream(generations, call.choices(), format)));
     }
     let spoken = finish_all(generations).await;
-    let answer = match kind {
+    let mut answer = match kind {
         RequestKind::Chat => whole::chat(&heading, &spoken),
         RequestKind::Responses => whole::response(&heading, &spoken),
         RequestKind::Messages => whole::message(&heading, &spoken),
         _ => whole::completion(&heading, &spoken),
     };
+    if let Some(turn) = &turn {
+        let count = total(spoken.iter().map(|one| one.count), call.choices());
+        if let Some(params) = turn.hand_over(desk, count.cached, count.prompt).await? {
+            answer["kv_transfer_params"] = params;
+        }
+    }
     let answer = Bytes::from(answer.to_string());
     if kind == RequestKind::Responses {
         desk.store_response(heading.id, answer.clone());
@@ -96,6 +104,28 @@ async fn finish_all(generations: Vec<Generation>) -> Vec<Spoken> {
     .await
 }
 
+/// The sequences of a request: those of one prompt stand together.
+fn orders(
+    desk: &Desk,
+    call: &Call<'_>,
+    scope: &Scope,
+    limit: Option<usize>,
+    prompts: Vec<Vec<u32>>,
+    received: Received,
+) -> Result<Vec<Order>, Failure> {
+    let mut orders = Vec::with_capacity(prompts.len() * call.choices());
+    for (index, tokens) in prompts.into_iter().enumerate() {
+        fits(desk, tokens.len())?;
+        let received = received.reported(index, tokens.len());
+        for _ in 0..call.choices() {
+            let mut order = order(desk, call, scope, limit, tokens.clone(), orders.len());
+            order.received = received;
+            orders.push(order);
+        }
+    }
+    Ok(orders)
+}
+
 fn order(
     desk: &Desk,
     call: &Call<'_>,
@@ -119,7 +149,8 @@ fn order(
         ),
     };
     script.limit(desk.config.context_tokens() - tokens.len());
-    Order { reads_cache: call.reads_cache(), uses_cache: true, scope: scope.clone(), tokens, script }
+    let (reads_cache, uses_cache, received) = (call.reads_cache(), true, None);
+    Order { reads_cache, uses_cache, received, scope: scope.clone(), tokens, script }
 }
 
 /// Equal prompts get equal answers. The last tokens are enough to tell most prompts apart.

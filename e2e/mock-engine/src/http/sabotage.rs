@@ -47,7 +47,7 @@ pub(crate) async fn before(
 }
 
 /// Faults in the body of the engine's answer.
-pub(crate) fn after(
+pub(crate) async fn after(
     fault: Fault,
     connection: ConnectionHandle,
     mut response: Response<ReplyBody>,
@@ -58,6 +58,16 @@ pub(crate) fn after(
         Fault::StallMidStream { after_events } => (after_events, End::Stall),
         Fault::ErrorMidStream { after_events } => (after_events, End::Error),
         Fault::ShortBody => (1, End::Cut),
+        Fault::StatusAfterWork { code, ms } => {
+            tokio::time::sleep(Duration::from_millis(ms)).await;
+            return Failure::new(status(code), CORE_IS_DEAD).into_response();
+        }
+        Fault::AnswerNoJson | Fault::NoTransferParams => {
+            if let ReplyBody::Whole(body) = response.body_mut() {
+                *body = body.take().map(|bytes| spoil(&fault, bytes));
+            }
+            return response;
+        }
         _ => return response,
     };
     let body = std::mem::replace(response.body_mut(), ReplyBody::Whole(None));
@@ -83,6 +93,16 @@ pub(crate) fn after(
         }
     };
     replace(response, interrupt(events, after_events, end, connection))
+}
+
+/// A whole answer that lacks what a router needs of it.
+fn spoil(fault: &Fault, answer: Bytes) -> Bytes {
+    if *fault == Fault::AnswerNoJson {
+        return Bytes::from_static(b"Internal Server Error");
+    }
+    let Ok(mut answer) = serde_json::from_slice::<serde_json::Map<_, _>>(&answer) else { return answer };
+    answer.remove("kv_transfer_params");
+    Bytes::from(serde_json::Value::Object(answer).to_string())
 }
 
 fn replace(mut response: Response<ReplyBody>, events: Events) -> Response<ReplyBody> {

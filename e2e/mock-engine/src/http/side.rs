@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, Response, StatusCode};
-use kvasir_core::{EngineKind, RequestKind};
+use kvasir_core::{EngineKind, RequestKind, Role};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -14,6 +14,7 @@ use super::Desk;
 use super::body::{ReplyBody, json as json_response, reply};
 use super::call::{Call, encode, resolve_model};
 use super::failure::Failure;
+use crate::adapters::Adapters;
 use crate::fault::{Fault, FaultOrder};
 use crate::metrics::render;
 
@@ -40,6 +41,8 @@ pub(crate) async fn answer(desk: &Arc<Desk>, head: &Parts, body: &Bytes) -> Resp
         (&Method::POST, "/tokenize") => tokenize(desk, body).await,
         (&Method::POST, "/detokenize") => detokenize(desk, body),
         (&Method::POST, "/reset_prefix_cache") => Ok(reset(desk)),
+        (&Method::POST, "/v1/load_lora_adapter") => change_adapter(desk, body, Adapters::add),
+        (&Method::POST, "/v1/unload_lora_adapter") => change_adapter(desk, body, Adapters::remove),
         (&Method::POST, "/sleep") if !is_sglang(desk) => Ok(sleep(desk)),
         (&Method::POST, "/wake_up") if !is_sglang(desk) => Ok(wake_up(desk)),
         (&Method::GET, "/is_sleeping") if !is_sglang(desk) => {
@@ -148,9 +151,9 @@ fn models(desk: &Desk) -> Value {
         "max_model_len": config.context_tokens(),
         "permission": [],
     });
-    let adapters = config.adapters.iter().map(|name| {
+    let adapters = desk.core.adapters.served().into_iter().map(|name| {
         json!({
-            "id": name,
+            "id": &*name,
             "object": "model",
             "created": desk.core.started,
             "owned_by": owner,
@@ -163,13 +166,35 @@ fn models(desk: &Desk) -> Value {
     json!({"object": "list", "data": std::iter::once(base).chain(adapters).collect::<Vec<Value>>()})
 }
 
+/// Adapters come and go while the engine runs (vLLM with `VLLM_ALLOW_RUNTIME_LORA_UPDATING`).
+fn change_adapter(
+    desk: &Desk,
+    body: &Bytes,
+    change: fn(&Adapters, &str) -> bool,
+) -> Result<Response<ReplyBody>, Failure> {
+    #[derive(Deserialize)]
+    struct Ask {
+        lora_name: String,
+    }
+    let ask: Ask = serde_json::from_slice(body).map_err(|error| Failure::malformed(&error))?;
+    if change(&desk.core.adapters, &ask.lora_name) {
+        Ok(ok(&json!({ "lora_name": ask.lora_name })))
+    } else {
+        Err(Failure::bad_request("the adapter is loaded already, or is not"))
+    }
+}
+
 fn model_info(desk: &Desk) -> Value {
     json!({
         "model_path": desk.config.model,
         "served_model_name": desk.config.model,
         "tokenizer_path": desk.config.model,
         "is_generation": true,
-        "disaggregation_mode": "null",
+        "disaggregation_mode": match desk.config.part.as_ref().map(|part| part.role) {
+            Some(Role::Prefill) => "prefill",
+            Some(Role::Decode) => "decode",
+            _ => "null",
+        },
         "has_image_understanding": false,
         "has_audio_understanding": false,
     })

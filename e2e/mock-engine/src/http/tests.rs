@@ -2,6 +2,7 @@
 
 mod client;
 mod faults;
+mod parts;
 mod prompts;
 mod streams;
 

@@ -53,18 +53,7 @@ fn vllm(core: &Core, page: &mut Page) {
         core.config.block_size, core.config.kv_blocks
     );
     page.gauge("vllm:cache_config_info", "Information of the cache configuration.", &cache, 1.0);
-    if !core.config.adapters.is_empty() {
-        let adapters = format!(
-            "max_lora=\"{}\",running_lora_adapters=\"\",waiting_lora_adapters=\"\"",
-            core.config.adapters.len()
-        );
-        page.gauge(
-            "vllm:lora_requests_info",
-            "Running stats on LoRA requests.",
-            &adapters,
-            core.started as f64,
-        );
-    }
+    core.adapters.render(&mut page.text);
     page.counter("vllm:prefix_cache_queries", "Queried tokens.", &metrics.prefix_cache_queries);
     page.counter("vllm:prefix_cache_hits", "Cached tokens.", &metrics.prefix_cache_hits);
     let never = Counter::default();

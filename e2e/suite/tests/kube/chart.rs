@@ -192,6 +192,10 @@ fn values_that_cannot_be_are_refused_with_a_sentence() {
             "router.watchNamespace=a,tokenizerService.enabled=true,tokenizerService.watchNamespace=b",
             "a sidecar may only see what the router may",
         ),
+        (
+            "router.fairness.enabled=true,router.sessionBoost.enabled=true",
+            "a request waits in one queue only",
+        ),
         ("router.webhook.tls.certFile=/a/tls.crt", "are in different directories"),
     ] {
         let refused = Release::new("kvasir", "kvasir-system").set(values).template().err();

@@ -276,21 +276,6 @@ impl<'a> Stage<'a> {
 #[tokio::test]
 async fn what_is_not_there_yet_ends_the_start() {
     let values = VARIANTS[0];
-    let environment = |name: &'static str| {
-        let mut environment = values.environment("kthena-system");
-        environment.retain(|(known, _)| *known != name);
-        environment.push((name, "true".to_owned()));
-        environment
-    };
-    for (variable, says) in [
-        ("ENABLE_FAIRNESS_SCHEDULING", "the fairness queue is not available yet"),
-        ("ENABLE_SESSION_BOOST", "the session-boost queue is not available yet"),
-    ] {
-        let ports = Ports::free();
-        let mut router = Process::start(ports, &values.arguments(&ports), &environment(variable));
-        assert_eq!(router.ended().await, Some(2), "{}", router.log());
-        assert!(router.log().contains(says), "{}", router.log());
-    }
     let ports = Ports::free();
     let mut arguments = values.arguments(&ports);
     arguments.extend(
@@ -299,4 +284,19 @@ async fn what_is_not_there_yet_ends_the_start() {
     let mut router = Process::start(ports, &arguments, &values.environment("kthena-system"));
     assert_eq!(router.ended().await, Some(2), "{}", router.log());
     assert!(router.log().contains("serving with TLS is not available yet"), "{}", router.log());
+}
+
+/// A request waits in one queue only, as in kthena.
+#[tokio::test]
+async fn both_queues_at_once_end_the_start() {
+    let values = VARIANTS[0];
+    let mut environment = values.environment("kthena-system");
+    for name in ["ENABLE_FAIRNESS_SCHEDULING", "ENABLE_SESSION_BOOST"] {
+        environment.retain(|(known, _)| *known != name);
+        environment.push((name, "true".to_owned()));
+    }
+    let ports = Ports::free();
+    let mut router = Process::start(ports, &values.arguments(&ports), &environment);
+    assert_eq!(router.ended().await, Some(2), "{}", router.log());
+    assert!(router.log().contains("a request waits in one queue only"), "{}", router.log());
 }

@@ -21,7 +21,6 @@ use crate::routers::{free_port, watching};
 const HOME: &str = "kthena-system";
 /// The port of its example of a Gateway.
 const GATEWAY_PORT: u16 = 8081;
-const PD_SERVER: &str = "spec.workloadSelector.pdGroup";
 
 const SEEN: Duration = Duration::from_secs(15);
 const POLL: Duration = Duration::from_millis(25);
@@ -40,6 +39,8 @@ struct Fleet {
 enum Goes {
     /// To the pods of this ModelServer, by this name.
     To(&'static str, &'static str),
+    /// To the decode pod of this ModelServer, by this name.
+    Paired(&'static str, &'static str),
     /// The router says that it cannot.
     Refused,
     /// Nobody knows it.
@@ -74,14 +75,15 @@ fn examples() -> Vec<Asked> {
 
 /// The models whose ModelServers have prefill and decode pods.
 fn disaggregated() -> Vec<Asked> {
+    const SMALL: &str = "deepseek-ai/DeepSeek-R1-Distill-Qwen-1.5B";
     [
-        "deepseek-r1-1-5b-pd-disaggregation",
-        "deepseek-ai/DeepSeekV2",
-        "deepseek-r1-1-5b-pd-multinode",
-        "deepseek-r1-1-5b-sglang-pd-disaggregation",
-        "deepseek_v4",
+        ("deepseek-r1-1-5b-pd-disaggregation", "deepseek-r1-1-5b-pd-disaggregation", SMALL),
+        ("deepseek-ai/DeepSeekV2", "deepseek-v2", "deepseek-ai/DeepSeekV2"),
+        ("deepseek-r1-1-5b-pd-multinode", "deepseek-r1-1-5b-pd-multinode", SMALL),
+        ("deepseek-r1-1-5b-sglang-pd-disaggregation", "deepseek-r1-1-5b-sglang-pd-disaggregation", SMALL),
+        ("deepseek_v4", "deepseekv4-pd", "deepseek_v4"),
     ]
-    .map(|model| (model, [].as_slice(), Goes::Refused))
+    .map(|(model, server, served)| (model, [].as_slice(), Goes::Paired(server, served)))
     .into()
 }
 
@@ -273,6 +275,10 @@ impl Fleet {
                     let pod = told["pod"].as_str().unwrap_or_default();
                     status == 200 && self.selected(server).contains(pod) && told["model"] == *upstream
                 }
+                Goes::Paired(server, upstream) => {
+                    let pod = told["pod"].as_str().unwrap_or_default();
+                    status == 200 && pod == format!("{server}-d") && told["model"] == *upstream
+                }
                 Goes::Refused => (status, code) == (503, Some("feature_not_available")),
                 Goes::Unknown => (status, code) == (404, Some("model_not_found")),
             };
@@ -286,24 +292,22 @@ impl Fleet {
         }
     }
 
-    /// What is refused says so.
+    /// Every ModelServer says that it is in use.
     async fn statuses(&self) -> Vec<String> {
         let router = self.router(false).await;
         let mut wrong = Vec::new();
         for (name, server) in &self.servers {
             let namespace = server["metadata"]["namespace"].as_str().unwrap_or("default");
             let api: Api<kvasir_api::ModelServer> = Api::namespaced(self.client.clone(), namespace);
-            let pointer = format!("/{}", PD_SERVER.replace('.', "/"));
-            let reason = if server.pointer(&pointer).is_some() { "NotSupported" } else { "Accepted" };
             let deadline = Instant::now() + SEEN;
             loop {
                 let status = api.get(name).await.unwrap().status.unwrap_or_default();
                 let accepted = status.conditions.iter().find(|condition| condition.type_ == "Accepted");
-                if accepted.is_some_and(|condition| condition.reason == reason) {
+                if accepted.is_some_and(|condition| condition.reason == "Accepted") {
                     break;
                 }
                 if Instant::now() > deadline {
-                    wrong.push(format!("ModelServer {name}: expected {reason}, found {status:?}"));
+                    wrong.push(format!("ModelServer {name}: expected Accepted, found {status:?}"));
                     break;
                 }
                 tokio::time::sleep(POLL).await;

@@ -68,7 +68,7 @@ async fn a_document_is_followed_under_load() {
     stage.write(&scoring("kvcache-aware")).await;
     stage.rejects("it wants another Redis or coordination, which begins with a restart").await;
     // Nobody followed caches so far.
-    stage.write(&scoring("prefill-cost")).await;
+    stage.write(&scoring("kvasir-cost")).await;
     stage
         .rejects("it asks who holds which blocks, which nobody followed so far; that begins with a restart")
         .await;
@@ -99,13 +99,13 @@ async fn a_router_starts_without_a_good_document_and_goes_back_to_what_it_began_
     let stage = Stage::set(Some(bad)).await;
     stage.rejects(&format!("ConfigMap {}:1:", stage.name())).await;
     // What a router does that nobody told anything.
-    stage.decides_by(&["prefill-cost"]).await;
+    stage.decides_by(&["kvasir-cost"]).await;
     stage.write(&scoring("random")).await;
     stage.decides_by(&["random"]).await;
     stage.accepts(1).await;
     // Caches are followed, for the first scheduler asked about them.
-    stage.write(&scoring("prefill-cost")).await;
-    stage.decides_by(&["prefill-cost"]).await;
+    stage.write(&scoring("kvasir-cost")).await;
+    stage.decides_by(&["kvasir-cost"]).await;
     stage.accepts(2).await;
     assert_eq!(stage.router.stop().await, Some(0));
 
@@ -119,7 +119,7 @@ async fn a_router_starts_without_a_good_document_and_goes_back_to_what_it_began_
     assert_eq!(shared.router.stop().await, Some(0));
 
     let late = Stage::set(None).await;
-    late.decides_by(&["prefill-cost"]).await;
+    late.decides_by(&["kvasir-cost"]).await;
     assert_eq!(late.document().await["rejected"], Value::Null);
     late.write(&scoring("random")).await;
     late.decides_by(&["random"]).await;

@@ -125,7 +125,11 @@ async fn with_our_definitions_each_rule_is_kept_and_good_objects_pass_with_warni
         ),
         (
             object("ModelServer", group),
-            unserved("spec.workloadSelector.pdGroup", "prefill/decode disaggregation", "this server"),
+            vec![
+                "spec.kvConnector is absent: http is used, which asks the engines for no KV transfer; set its type to \
+                 what the engines have"
+                    .to_owned(),
+            ],
         ),
         (
             object("ExternalModelProvider", json!({"baseURL": "https://models.example"})),

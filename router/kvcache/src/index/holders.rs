@@ -19,7 +19,7 @@ impl Hold {
     pub(crate) const GPU: Self = Self(1);
     /// By our own placements, not confirmed.
     pub(crate) const PREDICTED: Self = Self(2);
-    /// On another tier, by its own events: earns no credit.
+    /// On another tier, by its own events: to be loaded, not at hand.
     pub(crate) const OTHER_TIER: Self = Self(4);
 
     pub(crate) const fn with(self, other: Self) -> Self {

@@ -111,6 +111,11 @@ pub(crate) fn tokens_held(index: &Index, tokens: &[u32], owners: u32) -> Vec<u32
     hits(index, &CacheScope::default(), tokens, owners).iter().map(|hit| hit.tokens).collect()
 }
 
+/// Tokens behind the held ones of which some are on slower tiers only.
+pub(crate) fn tokens_offloaded(index: &Index, tokens: &[u32], owners: u32) -> Vec<u32> {
+    hits(index, &CacheScope::default(), tokens, owners).iter().map(|hit| hit.offloaded_tokens).collect()
+}
+
 pub(crate) fn range(from: u32, to: u32) -> Vec<u32> {
     (from..=to).collect()
 }

@@ -15,11 +15,13 @@ pub(super) struct Walker {
     pub(super) completeness: Completeness,
     run: u32,
     predicted: u32,
+    /// How far the owner holds every block on some tier; never below `run`.
+    reach: u32,
 }
 
 impl Walker {
     pub(super) fn new(slot: u32, place: usize, completeness: Completeness) -> Self {
-        Self { slot, place, completeness, run: 0, predicted: 0 }
+        Self { slot, place, completeness, run: 0, predicted: 0, reach: 0 }
     }
 
     /// Takes block `number` if it continues the run. Owners whose history is partly unknown may skip blocks:
@@ -30,11 +32,20 @@ impl Walker {
         let gap = number - self.run;
         let bridged = known && gap > 0 && self.completeness == Completeness::Partial;
         if !(known || hold.has(Hold::PREDICTED)) || (gap > 0 && !bridged) {
-            return false;
+            return self.reach_over(number, hold);
         }
         self.predicted += gap + u32::from(!known);
         self.run = number + 1;
+        self.reach = self.reach.max(self.run);
         true
+    }
+
+    /// Takes block `number` if it continues what is held on any tier.
+    fn reach_over(&mut self, number: u32, hold: Hold) -> bool {
+        let held = hold.has(Hold::GPU.with(Hold::PREDICTED).with(Hold::OTHER_TIER));
+        let continued = held && number == self.reach;
+        self.reach += u32::from(continued);
+        continued
     }
 
     pub(super) fn hit(&self, block: usize) -> PrefixHit {
@@ -42,6 +53,7 @@ impl Walker {
         PrefixHit {
             tokens: self.run.saturating_mul(block),
             predicted_tokens: self.predicted.saturating_mul(block),
+            offloaded_tokens: (self.reach - self.run).saturating_mul(block),
             block_tokens: block,
             completeness: Some(self.completeness),
         }

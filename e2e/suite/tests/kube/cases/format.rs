@@ -253,6 +253,9 @@ pub struct Upstream {
     /// As in [`Expected::headers`]; a list for several values.
     #[serde(default)]
     pub headers: BTreeMap<String, Value>,
+    /// By JSON pointer into the body: a value, `"*"` for any, null for none.
+    #[serde(default)]
+    pub fields: BTreeMap<String, Value>,
 }
 
 /// What an object must come to say. Every condition must be about the object's last generation.

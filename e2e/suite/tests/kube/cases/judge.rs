@@ -122,6 +122,19 @@ fn upstream(expected: &Upstream, told: &Value) -> Result<(), String> {
             return Err(format!("expected the engine to see the {field} {wanted:?}, it saw {found:?}"));
         }
     }
+    let body = told.get("body").and_then(Value::as_str).unwrap_or_default();
+    let body: Value = serde_json::from_str(body).unwrap_or_default();
+    for (pointer, wanted) in &expected.fields {
+        let found = body.pointer(pointer).filter(|found| !found.is_null());
+        let fits = match wanted {
+            Value::Null => found.is_none(),
+            Value::String(any) if any == "*" => found.is_some(),
+            wanted => found == Some(wanted),
+        };
+        if !fits {
+            return Err(format!("expected the engine to see {pointer} as {wanted}, it saw {found:?}"));
+        }
+    }
     headers("the engine's request", &expected.headers, told.get("headers").unwrap_or(&Value::Null))
 }
 

@@ -1,6 +1,6 @@
-//! Blocks on tiers beside the GPU: tracked apart, so that an eviction from the GPU leaves them, and without
-//! credit. An engine may load them in larger units than blocks and needs time for it; what a hit there is worth
-//! is a matter of its own.
+//! Blocks on tiers beside the GPU: tracked apart, so that an eviction from the GPU leaves them, and told apart in a
+//! hit. An engine may load them in larger units than blocks and needs time for it; what a hit there is worth is for
+//! whoever scores.
 
 use std::sync::Arc;
 

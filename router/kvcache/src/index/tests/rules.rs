@@ -141,10 +141,16 @@ fn other_tiers_are_tracked_without_credit() {
     apply(&index, 0, vec![KvEvent::Stored(offload), removed(&[1, 2])]);
     assert_eq!(tokens_held(&index, &range(1, 32), 2), [0, 32]);
     assert_eq!((stats(&index, 0).blocks, stats(&index, 0).other_tier_blocks), (0, 2));
+    assert_eq!(tokens_offloaded(&index, &range(1, 48), 2), [32, 0]);
     // Loaded back: the parent is found on the other tier.
     store(&index, 0, &[1], None, &range(1, 16), 16);
     store(&index, 0, &[3], Some(2), &range(33, 48), 16);
+    assert_eq!(
+        (tokens_held(&index, &range(1, 48), 2)[0], tokens_offloaded(&index, &range(1, 48), 2)[0]),
+        (16, 32)
+    );
     store(&index, 0, &[2], Some(1), &range(17, 32), 16);
+    assert_eq!(tokens_offloaded(&index, &range(1, 48), 2), [0, 0], "at hand and offloaded is at hand");
     assert_eq!(tokens_held(&index, &range(1, 48), 2), [48, 32]);
     let gone = KvEvent::Removed { hashes: vec![int(1), int(2), int(7)], group: 0, medium: cpu.clone() };
     apply(&index, 0, vec![gone]);
