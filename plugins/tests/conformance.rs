@@ -1,6 +1,6 @@
 //! `docs/scheduler-conformance.md` is true: every plugin has rows, every test it names exists, every difference is listed.
 
-#![expect(clippy::unwrap_used, reason = "a page that cannot be read fails the test")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a page that cannot be read fails the test")]
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

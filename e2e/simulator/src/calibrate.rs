@@ -59,6 +59,18 @@ pub struct Measured {
     pub total: f64,
 }
 
+impl Measured {
+    /// Whether the first token came when it was there: a front end that gets no time sends an answer in one lump.
+    fn tells_first(&self, least_gap: f64) -> bool {
+        self.gap().is_none_or(|gap| gap >= least_gap)
+    }
+
+    /// Seconds between two tokens; `None` for an answer of one.
+    fn gap(&self) -> Option<f64> {
+        (self.answer > 1).then(|| (self.total - self.ttft) / f64::from(self.answer - 1))
+    }
+}
+
 /// Fitted rates with what they are worth.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Fit {
@@ -109,19 +121,31 @@ impl Capture {
 
     /// Fits the rates.
     pub fn fit(&self) -> Fit {
-        let mut point = START;
-        let mut best = self.distance(&point);
-        let mut stride: f64 = 8.0;
+        let least = self.least_gap();
+        let found = STARTS.map(|scale| self.descend(START.map(|rate| rate * scale), least));
+        let best = found.into_iter().min_by(|one, other| one.1.total_cmp(&other.1));
+        self.judge(rates_of(&best.map_or(START, |(point, _)| point)))
+    }
+
+    /// The nearest point where no change of one rate, or of two against each other, comes closer.
+    fn descend(&self, mut point: Point, least_gap: f64) -> (Point, f64) {
+        let mut best = self.distance(&point, least_gap);
+        let mut stride: f64 = 2.0;
         while stride > 1.005 {
             let before = best;
-            for at in 0..point.len() {
-                for factor in [stride, 1.0 / stride] {
-                    let mut other = point;
-                    other[at] *= factor;
-                    let distance = self.distance(&other);
-                    if distance < best {
-                        (point, best) = (other, distance);
-                        break;
+            for one in 0..point.len() {
+                for other in 0..point.len() {
+                    for factor in [stride, 1.0 / stride] {
+                        let mut moved = point;
+                        moved[one] *= factor;
+                        // What one rate gains another may lose: the two alone would both look worse.
+                        if other != one {
+                            moved[other] /= factor;
+                        }
+                        let distance = self.distance(&moved, least_gap);
+                        if distance < best {
+                            (point, best) = (moved, distance);
+                        }
                     }
                 }
             }
@@ -129,16 +153,19 @@ impl Capture {
                 stride = stride.sqrt();
             }
         }
-        self.judge(rates_of(&point))
+        (point, best)
     }
 
     /// The errors of these rates.
     pub fn judge(&self, rates: Rates) -> Fit {
         let shape = self.shape(rates);
+        let least = self.least_gap();
         let (mut ttft, mut total) = (Vec::new(), Vec::new());
         for phase in &self.phases {
             for (measured, (first, last)) in phase.requests.iter().zip(phase.play(shape)) {
-                ttft.push((first / measured.ttft - 1.0).abs());
+                if measured.tells_first(least) {
+                    ttft.push((first / measured.ttft - 1.0).abs());
+                }
                 total.push((last / measured.total - 1.0).abs());
             }
         }
@@ -147,7 +174,7 @@ impl Capture {
         Fit {
             engine: self.engine.clone(),
             shape,
-            requests: ttft.len(),
+            requests: total.len(),
             ttft_error_p50: quantile(&ttft, 0.5),
             ttft_error_p90: quantile(&ttft, 0.9),
             total_error_p50: quantile(&total, 0.5),
@@ -155,12 +182,22 @@ impl Capture {
         }
     }
 
-    fn distance(&self, point: &Point) -> f64 {
+    /// Gaps between tokens below this are of answers that came in one lump.
+    fn least_gap(&self) -> f64 {
+        let requests = self.phases.iter().flat_map(|phase| &phase.requests);
+        let mut gaps: Vec<f64> = requests.filter_map(Measured::gap).collect();
+        gaps.sort_by(f64::total_cmp);
+        quantile(&gaps, 0.5) / 5.0
+    }
+
+    fn distance(&self, point: &Point, least_gap: f64) -> f64 {
         let shape = self.shape(rates_of(point));
         let pairs = self.phases.iter().flat_map(|phase| phase.requests.iter().zip(phase.play(shape)));
         pairs
             .map(|(measured, (first, last))| {
-                penalty((first / measured.ttft).ln()) + penalty((last / measured.total).ln())
+                let first =
+                    if measured.tells_first(least_gap) { penalty((first / measured.ttft).ln()) } else { 0.0 };
+                first + penalty((last / measured.total).ln())
             })
             .sum()
     }
@@ -209,6 +246,9 @@ impl Phase {
 
 /// The rates in the order of [`Rates`].
 type Point = [f64; 7];
+
+/// All rates are begun with at these multiples of [`START`].
+const STARTS: [f64; 3] = [1.0, 0.3, 3.0];
 
 /// A small model on a CPU; the search goes far from it where it must.
 const START: Point = [5e-3, 5e-5, 1e-9, 1e-4, 1e-8, 2e-3, 1e-6];

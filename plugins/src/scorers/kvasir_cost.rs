@@ -11,16 +11,20 @@
 //!      + 4 x KV shortage                       tokens that do not fit into the engine's free KV cache
 //!
 //! expected = fixed + each x work + adapter     seconds until the first token
-//! cost     = expected + each x (1.5 x affinity - 1) x own
+//! company  = 2 x requests there x answer       what they and this one cost each other while they generate
+//! cost     = expected + each x ((2.5 x affinity - 1) x own + company)
 //! score    = 100 x (1 - cost / worst cost)
 //! ```
 //!
 //! `fixed` and `each` are the endpoint's pace, learned from streamed answers: the fleet's, unless the endpoint plainly
 //! differs (see [`pace`](self::pace) and `fleets`). The fleet's own `fixed` is left out of the cost, since all pay it.
-//! With equal paces everything is weighed in tokens, and the pace is only the unit.
+//! With equal paces everything is weighed in tokens, and the pace is only the unit. `answer` is the length of a typical
+//! answer, or `max_tokens` where that is less.
 //!
-//! Own work weighs more than waiting, because the others pay for it too: a burst of siblings stays together behind the
-//! one prefill they share, and spills once the queue costs more than prefilling again.
+//! Own work weighs more than waiting, because others pay for it too: those that queue behind it, and those whose blocks
+//! leave the cache for it. So a burst of siblings stays together behind the one prefill they share, and spills once the
+//! queue costs more than prefilling again. Company spreads prompts that many endpoints could serve: a prompt that all
+//! share is soon held by as many as it takes.
 //!
 //! Costs within 64 tokens' time of the least, or within 4 % of it, count as equal: knowledge of the fleet is a tenth of
 //! a second old, and routers that all follow the last millisecond meet at one endpoint. Among equals the one with fewer
@@ -28,13 +32,13 @@
 //! prompts, and those that share a first block only, spread by load.
 //!
 //! Where prefill and decode are apart, the prefill run counts own, queued, foreign and shortage; the decode run counts
-//! 32 for each request there, the KV shortage, and a twentieth of what would have to be transferred.
+//! 32 for each request there, company, the KV shortage, and a twentieth of what would have to be transferred.
 //!
 //! Without tokens nothing is known to be held, and the estimated length is compared with the load alone.
 //!
 //! | parameter | default | |
 //! |---|---|---|
-//! | `affinity` | 1 | 0 to 4; at 1, a second of prefill saved is worth waiting 1.5 s, at 0 only load counts |
+//! | `affinity` | 1 | 0 to 4; at 1, a second of prefill saved is worth waiting 2.5 s, at 0 only load counts |
 //!
 //! ```yaml
 //! scheduler:
@@ -55,7 +59,7 @@ use std::time::Duration;
 
 use kvasir_core::{
     AdapterStanding, Candidate, Candidates, CycleState, Endpoint, EngineSample, InFlightCost, Load, Needs,
-    Phase, PlacementObserver, Plugin, Scorer, Scores, Usage,
+    Phase, PlacementObserver, Plugin, Role, Scorer, Scores, Usage,
 };
 use kvasir_settings::resolved::KvasirCostArgs;
 
@@ -63,9 +67,18 @@ use self::fleets::Fleets;
 use self::pace::Pace;
 
 /// What this request's own uncached tokens weigh against queued ones at an affinity of 1. At 1 a second copy of a 4k
-/// prompt is sent elsewhere as soon as the first one is being prefilled (fault RTE-04); far above 1 one endpoint keeps a
-/// hot prefix for too long (RTE-01). `tests/placement` is insensitive between 1.25 and 2.
-const OWN_WORK_WEIGHT: f64 = 1.5;
+/// prompt is sent elsewhere as soon as the first one is being prefilled (fault RTE-04), and where the caches are just
+/// large enough for what comes again, copies drive each other out and hit rates collapse (below 2.5 in the simulator,
+/// with long documents on uneven pods). Far above it one endpoint keeps a hot prefix for too long (RTE-01).
+const OWN_WORK_WEIGHT: f64 = 2.5;
+
+/// What a request there costs for each token of an answer, in prompt tokens: both sit in the same steps, and each makes
+/// them longer for the other. With 0, a few common prompts crowd a few endpoints, and answers take a third longer than
+/// when placed by chance; above 3, conversations leave their caches.
+const COMPANY_SHARE: f64 = 2.0;
+
+/// Tokens of an answer, until answers have told what is typical.
+const ANSWER_TOKENS: f64 = 128.0;
 
 /// What one generating request costs a newcomer, in prompt tokens: it takes a place in each engine step and makes
 /// it longer, but hardly delays a prefill.
@@ -87,7 +100,7 @@ const NEAR_TIE_SHARE: f64 = 0.04;
 /// Uncached tokens of a request that another router sent, until our own requests have told what is typical.
 const TYPICAL_TOKENS: f64 = 512.0;
 
-/// Share of each new request in the typical one: it follows about the last hundred.
+/// Share of each new value in a mean.
 const TYPICAL_STEP: f64 = 1.0 / 64.0;
 
 /// The part of a token's prefill that is saved when its block is loaded from a slower tier. From the host's memory nearly
@@ -111,8 +124,10 @@ pub struct KvasirCost {
     /// What own work weighs beyond its own time.
     own_extra: f64,
     fleets: Fleets,
-    /// Bits of an `f64`, tokens.
-    typical: AtomicU64,
+    /// Uncached tokens of a typical prompt.
+    typical: Mean,
+    /// Tokens of a typical answer.
+    answer: Mean,
 }
 
 impl KvasirCost {
@@ -124,7 +139,8 @@ impl KvasirCost {
         Self {
             own_extra: OWN_WORK_WEIGHT * args.affinity - 1.0,
             fleets: Fleets::new(),
-            typical: AtomicU64::new(TYPICAL_TOKENS.to_bits()),
+            typical: Mean::from(TYPICAL_TOKENS),
+            answer: Mean::from(ANSWER_TOKENS),
         }
     }
 
@@ -136,10 +152,6 @@ impl KvasirCost {
         }
     }
 
-    fn typical_tokens(&self) -> f64 {
-        f64::from_bits(self.typical.load(Ordering::Relaxed))
-    }
-
     /// Costs into `out`, in seconds; expectations into `expected` where it is as long. Gives the fleet's pace.
     fn cost(
         &self,
@@ -148,23 +160,25 @@ impl KvasirCost {
         out: &mut Scores,
         mut expected: Option<&mut Scores>,
     ) -> Pace {
-        let typical = self.typical_tokens();
+        let typical = self.typical.get();
+        let answer = self.answer.get().min(cycle.max_tokens.map_or(f64::INFINITY, f64::from));
+        let company_share = if pool.phase() == Phase::Prefill { 0.0 } else { COMPANY_SHARE * answer };
+        let shared = is_shared(pool);
         let fleet = self.fleets.of(&cycle.model).map(|fleet| fleet.known());
         let (prior, answers) = fleet.unwrap_or((Pace::UNSEEN, 0));
         super::fill(pool, out, |index, Candidate { endpoint, load }| {
             let work = Work::of(cycle, index, load, pool.phase(), typical);
             let pace = if fleet.is_some() { self.fleets.pace(endpoint, prior, answers) } else { prior };
             let adapter = adapter_seconds(load.adapter);
-            self.fleets.saw(
-                endpoint,
-                cycle,
-                if work.known && adapter == 0.0 { work.total } else { f64::NAN },
-            );
+            let teaches = work.known && adapter == 0.0;
+            self.fleets.saw(endpoint, cycle, if teaches { work.total } else { f64::NAN });
             if let Some(slot) = expected.as_mut().and_then(|expected| expected.get_mut(index)) {
                 *slot = Some(pace.time(work.total) + adapter);
             }
             let apart = f64::from((pace.fixed - prior.fixed).max(0.0));
-            Some(apart + f64::from(pace.each) * (work.total + self.own_extra * work.own) + adapter)
+            let company = requests(load, shared) * company_share;
+            let tokens = work.total + self.own_extra * work.own + company;
+            Some(apart + f64::from(pace.each) * tokens + adapter)
         });
         prior
     }
@@ -207,10 +221,10 @@ impl Scorer for KvasirCost {
 
 impl PlacementObserver for KvasirCost {
     fn dispatched(&self, cycle: &CycleState, endpoint: &Endpoint, cost: InFlightCost) {
-        // Of two at the same moment one may be lost: an average can bear that.
-        let before = self.typical_tokens();
-        let after = before + (f64::from(cost.prefill_tokens) - before) * TYPICAL_STEP;
-        self.typical.store(after.to_bits(), Ordering::Relaxed);
+        // A decode endpoint is sent prompts that were computed elsewhere.
+        if endpoint.role != Role::Decode {
+            self.typical.learn(f64::from(cost.prefill_tokens));
+        }
         self.fleets.left(endpoint, cycle);
     }
 
@@ -218,11 +232,37 @@ impl PlacementObserver for KvasirCost {
         self.fleets.began(endpoint, cycle, took.as_secs_f64());
     }
 
-    fn completed(&self, cycle: &CycleState, endpoint: &Endpoint, _: Option<&Usage>) {
+    fn completed(&self, cycle: &CycleState, endpoint: &Endpoint, usage: Option<&Usage>) {
+        // A prefill endpoint generates one token for whoever decodes.
+        if let Some(usage) = usage.filter(|_| endpoint.role != Role::Prefill) {
+            self.answer.learn(usage.completion_tokens as f64);
+        }
         self.fleets.ended(endpoint, cycle);
     }
 
     fn failed(&self, _: &CycleState, _: &Endpoint) {}
+}
+
+/// A mean that follows about the last hundred values. Bits of an `f64`.
+#[derive(Debug)]
+struct Mean(AtomicU64);
+
+impl From<f64> for Mean {
+    fn from(first: f64) -> Self {
+        Self(AtomicU64::new(first.to_bits()))
+    }
+}
+
+impl Mean {
+    fn get(&self) -> f64 {
+        f64::from_bits(self.0.load(Ordering::Relaxed))
+    }
+
+    /// Of two at the same moment one may be lost: a mean can bear that.
+    fn learn(&self, value: f64) {
+        let before = self.get();
+        self.0.store((before + (value - before) * TYPICAL_STEP).to_bits(), Ordering::Relaxed);
+    }
 }
 
 /// What stands between a request and its first token at one endpoint, tokens.
@@ -286,7 +326,7 @@ fn adapter_seconds(standing: AdapterStanding) -> f64 {
 fn rank(pool: &Candidates, prior: Pace, costs: &mut Scores) {
     let best = costs.iter().flatten().copied().fold(f64::INFINITY, f64::min);
     let near = (NEAR_TIE_TOKENS * f64::from(prior.each)).max(NEAR_TIE_SHARE * best);
-    let shared = pool.kept().any(|(_, candidate)| candidate.load.peers_in_flight > 0);
+    let shared = is_shared(pool);
     for (candidate, slot) in pool.all().iter().zip(costs.iter_mut()) {
         if let Some(cost) = slot.as_mut().filter(|cost| **cost <= best + near) {
             *cost = best + near * crowding(&candidate.load, shared);
@@ -298,11 +338,20 @@ fn rank(pool: &Candidates, prior: Pace, costs: &mut Scores) {
     }
 }
 
-/// Grows with the number of requests there, from 0 towards 1. Where others send too, the last digits of the number are
-/// of the past.
-fn crowding(load: &Load, shared: bool) -> f64 {
+/// Whether other routers send to these endpoints too.
+fn is_shared(pool: &Candidates) -> bool {
+    pool.kept().any(|(_, candidate)| candidate.load.peers_in_flight > 0)
+}
+
+/// Requests there. Where others send too, the last digits of the number are of the past.
+fn requests(load: &Load, shared: bool) -> f64 {
     let requests = load.in_flight.saturating_add(load.foreign());
-    let requests = f64::from(if shared { rounded(requests) } else { requests });
+    f64::from(if shared { rounded(requests) } else { requests })
+}
+
+/// Grows with the number of requests there, from 0 towards 1.
+fn crowding(load: &Load, shared: bool) -> f64 {
+    let requests = requests(load, shared);
     requests / (1.0 + requests)
 }
 

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use kvasir_admission::{Admission, Ask, Denied, Permit};
-use kvasir_core::{ErrorKind, InferenceRequest, Prompt, RouterError};
+use kvasir_core::{ErrorKind, InferenceRequest, Prompt, RouterError, Usage};
 use kvasir_settings::resolved::AdmissionSettings;
 
 use crate::Gateway;
+use crate::head::Errand;
 use crate::place::RETRY_AFTER;
 use crate::resolve::Bound;
 use crate::settle::Trail;
@@ -18,6 +19,9 @@ const LONGEST_NAME: usize = 256;
 
 /// When a client may come back that found the queue full: some of those before it have begun by then.
 const QUEUE_MOVES: Duration = Duration::from_secs(1);
+
+/// The outcome of a request whose client left.
+const CLIENT_LEFT: &str = "client_cancelled";
 
 /// The queue, and how a request says who it is.
 #[derive(Debug)]
@@ -100,39 +104,36 @@ struct Flags {
 pub(crate) struct Admitted(Option<Permit>);
 
 impl Admitted {
-    /// The request failed, not by its client: its user pays nothing.
-    pub(crate) fn failed(&mut self) {
-        if let Some(permit) = &mut self.0 {
-            permit.settle(None, false);
-        }
-    }
-
-    /// The answer went out whole.
-    pub(crate) fn ended(&mut self, trail: &Trail<'_>) {
-        if let Some(permit) = &mut self.0 {
-            permit.settle(trail.usage(), trail.succeeded());
+    /// The request has ended, with one of the outcome metric's words.
+    pub(crate) fn give_back(&mut self, outcome: &str, usage: Option<&Usage>) {
+        let Some(mut permit) = self.0.take() else { return };
+        // Who leaves in the middle of an answer has used something, though nobody says how much. Who failed by no fault
+        // of the client's pays nothing.
+        if outcome != CLIENT_LEFT {
+            permit.settle(usage, outcome == "success");
         }
     }
 }
 
 /// Waits for the request's turn. Only models that a ModelRoute or the settings name have queues: any other name is the
-/// client's own, and there may be any number of them.
+/// client's own, and there may be any number of them. Looking after a stored response is no work for an engine.
 pub(crate) async fn admit(
     gateway: &Gateway,
+    errand: &Errand,
     bound: &Bound,
     trail: &mut Trail<'_>,
-) -> Result<Admitted, RouterError> {
+) -> Result<(), RouterError> {
     let turnstile = &gateway.turnstile;
-    if turnstile.is_off() || !bound.route.by_model() {
-        return Ok(Admitted::default());
+    let queues = matches!(errand, Errand::Call(_)) && bound.route.by_model();
+    if turnstile.is_off() || !queues {
+        return Ok(());
     }
     let asked = gateway.clock.now();
     let admitted = turnstile.admission.admit(turnstile.ask(&bound.request, &bound.outbound.headers)).await;
     trail.queued(gateway.clock.now().saturating_duration_since(asked));
-    match admitted {
-        Ok(permit) => Ok(Admitted(Some(permit))),
-        Err(denied) => Err(turnstile.refusal(gateway, &denied).into()),
-    }
+    let permit = admitted.map_err(|denied| turnstile.refusal(gateway, &denied))?;
+    trail.hold(Admitted(Some(permit)));
+    Ok(())
 }
 
 /// Exact where the prompt came as tokens, else four bytes for one, as the scheduler estimates.

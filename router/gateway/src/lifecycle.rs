@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
-use kvasir_core::{ErrorKind, Origin, RouterError};
+use kvasir_core::{ErrorKind, RouterError};
 use pingora_core::protocols::http::ServerSession;
 
 use crate::head::{Entry, Errand, classify};
 use crate::resolve::Binding;
 use crate::service::Door;
 use crate::settle::Trail;
-use crate::admit::{self, Admitted};
-use crate::{Gateway, answers, dispatch, forward, place, read, relay, reply, resolve};
+use crate::{Gateway, admit, answers, dispatch, forward, place, read, relay, reply, resolve};
 
 /// What becomes of the client's connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,31 +71,18 @@ async fn walk(
         Binding::Onward(bound) => bound,
         Binding::Elsewhere(redirect) => return reply::redirect(session, &redirect, trail).await,
     };
-    let mut held = Admitted::default();
-    let dispatched = watched(session, async {
+    let answer = watched(session, async {
         bound.received.cover_copy(gateway, &bound.body).await?;
-        if matches!(errand, Errand::Call(_)) {
-            held = admit::admit(gateway, &bound, trail).await?;
-        }
-        let placed = place::place(gateway, &bound, trail).await?;
-        dispatch::dispatch(gateway, &bound, &placed, trail).await
+        admit::admit(gateway, errand, &bound, trail).await?;
+        dispatch::dispatch(gateway, &bound, &place::place(gateway, &bound, trail).await?, trail).await
     })
-    .await?;
-    let answer = dispatched.inspect_err(|_| held.failed())?;
+    .await??;
     let (hide_usage, kind) = (bound.hide_usage, bound.request.kind);
     let deleted = errand.stored().filter(|_| bound.outbound.method == http::Method::DELETE);
     // Nothing is retried from here on: the body's bytes make room for others while the answer streams.
     drop(bound);
     let succeeded = answer.header.status.is_success();
-    let relayed = relay::relay(gateway, session, answer, hide_usage, kind, trail).await;
-    match &relayed {
-        Ok(()) => held.ended(trail),
-        // Who leaves in the middle of an answer has used something, though nobody says how much.
-        Err(error) if error.origin == Origin::Client => {}
-        Err(_) => held.failed(),
-    }
-    relayed?;
-    drop(held);
+    relay::relay(gateway, session, answer, hide_usage, kind, trail).await?;
     if let Some(id) = deleted.filter(|_| succeeded) {
         gateway.responses.forget(id);
     }

@@ -14,6 +14,7 @@ use kvasir_telemetry::{AccessRecord, Gauge, RequestLabels};
 use pingora_http::RequestHeader;
 
 use crate::Gateway;
+use crate::admit::Admitted;
 use crate::explain;
 use crate::place::Placed;
 use crate::reply;
@@ -42,6 +43,7 @@ pub(crate) struct Trail<'g> {
     proof: Option<(TokenSource, u32)>,
     block_size: u64,
     usage: Option<Usage>,
+    held: Admitted,
     outcome: &'static str,
     error_label: &'static str,
 }
@@ -74,6 +76,7 @@ impl<'g> Trail<'g> {
             proof: None,
             block_size: 16,
             usage: None,
+            held: Admitted::default(),
             outcome: "router_error",
             error_label: "request_failed",
         }
@@ -150,14 +153,9 @@ impl<'g> Trail<'g> {
         self.log.queued_ms = Some(millis(waited));
     }
 
-    /// What the engine reported, once the answer went out.
-    pub(crate) fn usage(&self) -> Option<&Usage> {
-        self.usage.as_ref()
-    }
-
-    /// Whether the answer that went out was a good one.
-    pub(crate) fn succeeded(&self) -> bool {
-        self.outcome == "success"
+    /// It may run; its place is given back when it has ended.
+    pub(crate) fn hold(&mut self, admitted: Admitted) {
+        self.held = admitted;
     }
 
     /// The decision was made.
@@ -285,6 +283,7 @@ impl<'g> Trail<'g> {
 
 impl Drop for Trail<'_> {
     fn drop(&mut self) {
+        self.held.give_back(self.outcome, self.usage.as_ref());
         let now = self.gateway.clock.now();
         let total = now.duration_since(self.started);
         self.end_phases();

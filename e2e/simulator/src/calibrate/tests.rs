@@ -45,7 +45,10 @@ fn the_rates_behind_measured_times_are_found() {
     let fit = measured(truth).fit();
     assert_eq!(fit.requests, 72);
     assert!(fit.ttft_error_p50 < 0.02 && fit.ttft_error_p90 < 0.06, "{fit:?}");
-    assert!((fit.shape.rates.prefill_token / truth.prefill_token - 1.0).abs() < 0.2, "{fit:?}");
+    // Single rates stand in for each other; what they make of a prompt together does not.
+    let alone = |shape: EngineShape| shape.rates.way_in(2000) + shape.prefill_alone(2000, 0);
+    let (found, true_one) = (alone(fit.shape), alone(EngineShape { rates: truth, ..fit.shape }));
+    assert!((found / true_one - 1.0).abs() < 0.1, "{found} {true_one}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The two queues before placement, through whole routers: shares, order, limits, shutdown, and what replicas share.
 
-#![expect(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests fail loudly")]
+#![expect(clippy::unwrap_used, reason = "tests fail loudly")]
 
 mod fairness;
 mod guide;

@@ -228,6 +228,14 @@ async fn in_a_storm_of_failures_none_is_lost_and_none_doubled() -> anyhow::Resul
             .router(|settings| (settings.limits.retry_budget, settings.limits.max_attempts) = (1.0, 12))
             .build()
             .await?;
+        // There may be as many retries as there were requests in the last seconds: so many first.
+        let quiet: Vec<_> =
+            (0..100).map(|seed| site.answer(COMPLETIONS, completion(1000 + seed, 20))).collect();
+        for answer in futures_util::future::join_all(quiet).await {
+            answer?;
+        }
+        site.is_clean().await;
+        site.groups.iter().for_each(|group| group.fabric.clear_exchanges());
         for group in &site.groups[..2] {
             group.prefills[0].set_fault((status(503), 10)).await;
             group.prefills[1].set_fault((status(429), 10)).await;
@@ -238,7 +246,11 @@ async fn in_a_storm_of_failures_none_is_lost_and_none_doubled() -> anyhow::Resul
             (0..120u32).map(|seed| if seed % 2 == 0 { completion(seed, 60) } else { streamed(seed, 6) });
         let asked: Vec<_> = bodies.map(|body| site.answer(COMPLETIONS, body)).collect();
         for answer in futures_util::future::join_all(asked).await {
-            let answer = answer.map_err(|error| error.context(connector.to_string()))?;
+            let answer = answer.map_err(|error| {
+                let page = site.router.metrics_page();
+                let denied = page.lines().filter(|line| line.starts_with("kvasir_retries"));
+                error.context(format!("{connector}: {}", denied.collect::<Vec<_>>().join(", ")))
+            })?;
             assert!(is_whole(answer.body()), "{connector}: {:?}", answer.body());
         }
         site.is_clean().await;

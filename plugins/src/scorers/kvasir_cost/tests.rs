@@ -107,10 +107,11 @@ fn the_expected_seconds_come_with_the_scores() {
 
 #[test]
 fn affinity_says_what_saved_work_is_worth() {
-    // One endpoint holds 1000 tokens and has 1200 queued: that is to wait 1.2 s for each second of prefill saved.
+    // One endpoint holds 1008 tokens, and a request is there with 1200 of its own: with the company of an answer of 128
+    // tokens, that is to pay 1.44 s for each second of prefill saved.
     let pool = pool_of([queued(1200), Load::default()]);
     let cycle = asking(1040, &[1008, 0]);
-    for (affinity, chosen) in [(0.0, 1), (0.5, 1), (0.7, 1), (1.0, 0), (4.0, 0)] {
+    for (affinity, chosen) in [(0.0, 1), (0.3, 1), (0.5, 1), (0.65, 0), (1.0, 0), (4.0, 0)] {
         let scorer = KvasirCost::new(&KvasirCostArgs { affinity });
         assert_eq!(choose(&scorer, &cycle, &pool, 1), chosen, "{affinity}");
     }
@@ -126,9 +127,9 @@ fn an_adapter_that_has_to_be_loaded_costs_its_time() {
     let pool = pool_of([Full, Loading, Absent, Resident].map(with));
     let scores = scores_of(&KvasirCost::default(), &asking(1000, &[]), &pool);
     assert!(scores.is_sorted(), "{scores:?}");
-    // 300 ms are 6,000 tokens of prefill: more than that is worth a load.
+    // 300 ms are 6,000 tokens of prefill, and what is saved counts two and a half times.
     let pool = pool_of([with(Absent), with(Resident)]);
-    assert_eq!(choose(&KvasirCost::default(), &asking(3000, &[2992, 0]), &pool, 1), 1);
+    assert_eq!(choose(&KvasirCost::default(), &asking(2000, &[1984, 0]), &pool, 1), 1);
     assert_eq!(choose(&KvasirCost::default(), &asking(8000, &[7984, 0]), &pool, 1), 0);
 }
 
@@ -248,7 +249,7 @@ fn the_typical_request_is_learned_from_our_own() {
             InFlightCost { prefill_tokens: 10, ..InFlightCost::default() },
         );
     }
-    assert!((scorer.typical_tokens() - 10.0).abs() < 1.0, "{}", scorer.typical_tokens());
+    assert!((scorer.typical.get() - 10.0).abs() < 1.0, "{}", scorer.typical.get());
     assert_eq!(choose(&scorer, &cycle, &pool, 1), 0);
 }
 
@@ -328,4 +329,26 @@ fn near_counts_of_requests_are_equal_where_others_send_too() {
     assert_eq!(chosen(&pool_of([with(32, 0), with(34, 0)])), 0, "alone, counts are exact");
     assert!((20..80).contains(&chosen(&pool_of([with(32, 16), with(34, 17)]))));
     assert_eq!(chosen(&pool_of([with(32, 16), with(48, 24)])), 0);
+}
+
+/// A prompt that all endpoints hold, or could soon: answers are shorter where fewer generate.
+#[test]
+fn company_moves_requests_from_crowds_as_far_as_answers_are_long() {
+    let crowd = Load { in_flight: 20, decoding: 20, ..Load::default() };
+    let pool = pool_of([crowd, Load::default()]);
+    let cycle = |max_tokens| CycleState { max_tokens, ..asking(2000, &[1984, 0]) };
+    let scorer = KvasirCost::default();
+    assert_eq!(choose(&scorer, &cycle(None), &pool, 1), 1);
+    assert_eq!(choose(&scorer, &cycle(Some(8)), &pool, 1), 0, "a word or two");
+    for _ in 0..500 {
+        let usage = Usage { completion_tokens: 8, ..Usage::default() };
+        scorer.completed(&cycle(None), &endpoint(0), Some(&usage));
+        scorer.completed(
+            &cycle(None),
+            &Endpoint { role: Role::Prefill, ..endpoint(0) },
+            Some(&Usage::default()),
+        );
+    }
+    assert!((scorer.answer.get() - 8.0).abs() < 1.0, "{}", scorer.answer.get());
+    assert_eq!(choose(&scorer, &cycle(None), &pool, 1), 0, "as answers have been");
 }

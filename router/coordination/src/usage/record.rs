@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn a_head_names_its_segments() {
         let head =
-            Head { segment: Duration::from_secs(5), current: 9, revision: 1, filled: 0b1_0000_0000_101 };
+            Head { segment: Duration::from_secs(5), current: 9, revision: 1, filled: 0b1000_0000_0101 };
         assert_eq!(head.filled().collect::<Vec<_>>(), [9, 7], "there are none before the first");
         let mut bytes = head.write();
         bytes[0] = 2;

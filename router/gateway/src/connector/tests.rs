@@ -169,7 +169,7 @@ async fn an_engines_own_refusal_reaches_the_client() {
 #[tokio::test]
 async fn a_prefill_endpoint_that_fails_is_replaced_and_so_is_a_decode_endpoint() {
     for connector in [ConnectorKind::Http, ConnectorKind::Nixl, ConnectorKind::Sglang] {
-        let (dead, busy) = (Engine::dead().await, Engine::start(|_| refused(503)).await);
+        let (dead, busy) = (Engine::dead(), Engine::start(|_| refused(503)).await);
         // SGLang's decode engine answers when it has met a prefill engine. Of those that wait two may have been left.
         let met = Arc::new(Notify::new());
         let (meets, waits) = (Arc::clone(&met), met);
@@ -196,7 +196,7 @@ async fn a_prefill_endpoint_that_fails_is_replaced_and_so_is_a_decode_endpoint()
             "{connector}"
         );
 
-        let (dead, busy) = (Engine::dead().await, Engine::start(|_| refused(503)).await);
+        let (dead, busy) = (Engine::dead(), Engine::start(|_| refused(503)).await);
         let house = House::open(connector, &[&prefill], &[&dead, &busy, &decode], usual).await;
         assert_eq!(post(house.address, ASK).await.status, 200, "{connector}");
         let record = house.record().await;
@@ -209,7 +209,7 @@ async fn a_prefill_endpoint_that_fails_is_replaced_and_so_is_a_decode_endpoint()
 #[tokio::test]
 async fn where_no_prefill_endpoint_is_left_a_decode_endpoint_may_do_all() {
     let decode = Engine::start(|_| Say::Json(200, answer("16"))).await;
-    let (dead, busy) = (Engine::dead().await, Engine::start(|_| refused(503)).await);
+    let (dead, busy) = (Engine::dead(), Engine::start(|_| refused(503)).await);
     for prefills in [vec![], vec![&dead], vec![&dead, &busy], vec![&busy, &dead, &busy, &busy, &busy, &busy]]
     {
         let house = House::open(ConnectorKind::Nixl, &prefills, &[&decode], falling_back).await;

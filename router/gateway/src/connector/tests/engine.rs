@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Notify, watch};
 
 /// What an engine does with one request.
@@ -41,6 +41,8 @@ pub struct Engine {
     pub address: SocketAddr,
     seen: Arc<Mutex<Vec<Seen>>>,
     counts: watch::Sender<(usize, usize)>,
+    /// Keeps a dead engine's port from others.
+    _held: Option<TcpSocket>,
 }
 
 impl Engine {
@@ -69,17 +71,15 @@ impl Engine {
                 });
             }
         });
-        Self { address, seen, counts }
+        Self { address, seen, counts, _held: None }
     }
 
-    /// An address where nobody listens.
-    pub async fn dead() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        Self {
-            address: listener.local_addr().unwrap(),
-            seen: Arc::default(),
-            counts: watch::channel((0, 0)).0,
-        }
+    /// An address where nobody listens, and nobody else will.
+    pub fn dead() -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let address = socket.local_addr().unwrap();
+        Self { address, seen: Arc::default(), counts: watch::channel((0, 0)).0, _held: Some(socket) }
     }
 
     pub fn seen(&self) -> Vec<Seen> {
