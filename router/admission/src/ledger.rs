@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use kvasir_core::{UsageKey, UsageShare};
-use parking_lot::RwLock;
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use sha2::{Digest, Sha256};
 
 use crate::options::FairnessOptions;
@@ -17,7 +18,27 @@ use crate::window::{Calendar, Window};
 pub(crate) const ANONYMOUS: u32 = 0;
 
 /// What others used, as last heard; read when an account is opened.
-pub(crate) type PeerBook = RwLock<HashMap<UsageKey, Spend>>;
+#[derive(Debug, Default)]
+pub(crate) struct PeerBook {
+    used: RwLock<HashMap<UsageKey, Spend>>,
+    /// Whether replicas are told what is used here: what a new model's requests use counts from the first on.
+    telling: AtomicBool,
+}
+
+impl PeerBook {
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, HashMap<UsageKey, Spend>> {
+        self.used.read()
+    }
+
+    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, HashMap<UsageKey, Spend>> {
+        self.used.write()
+    }
+
+    /// From now on replicas are told.
+    pub(crate) fn tell(&self) {
+        self.telling.store(true, Ordering::Relaxed);
+    }
+}
 
 /// One user.
 #[derive(Debug)]
@@ -91,6 +112,7 @@ impl Ledger {
         let key = names.key(None);
         let used = peers.read().get(&key).copied().unwrap_or_default();
         let number = accounts.insert(Account::open(key, 1.0, used));
+        let untold = peers.telling.load(Ordering::Relaxed).then(HashMap::new);
         Self {
             names,
             options,
@@ -102,7 +124,7 @@ impl Ledger {
             idle: BTreeSet::new(),
             touches: 0,
             dirty: Vec::new(),
-            untold: None,
+            untold,
         }
     }
 

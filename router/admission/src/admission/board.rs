@@ -22,6 +22,9 @@ impl UsageBoard for Admission {
     }
 
     fn take_settled(&self) -> Vec<UsageShare> {
+        if let Some(Rules::Fairness { peers, .. }) = self.rooms.as_ref().map(|rooms| &rooms.rules) {
+            peers.tell();
+        }
         self.gather(|ledger, shares| shares.extend(ledger.take_untold()))
     }
 

@@ -126,6 +126,16 @@ fn what_ended_is_told_once() {
 }
 
 #[test]
+fn a_model_that_comes_once_replicas_are_told_is_told_of_from_its_first_request_on() {
+    let (peers, begun) = (Arc::<PeerBook>::default(), Instant::now());
+    peers.tell();
+    let ledger = Ledger::new("m", Arc::new(FairnessOptions::default().sane()), Arc::clone(&peers), begun);
+    let mut book = Book { ledger, peers, begun };
+    book.used(Some("a"), 10, 0);
+    assert_eq!(book.ledger.take_untold().count(), 1);
+}
+
+#[test]
 fn keys_tell_users_and_models_apart() {
     let keys = [
         Names::of("m").key(Some("a")),

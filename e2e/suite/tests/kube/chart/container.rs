@@ -128,6 +128,14 @@ fn set(environment: &mut KthenaEnvironment, name: &str, value: Option<String>, k
         "ACCESS_LOG_FORMAT" => environment.access_log_format = value,
         "ACCESS_LOG_OUTPUT" => environment.access_log_output = value,
         "DRAIN_TIMEOUT" => environment.drain_timeout = value,
+        name if name.starts_with("FAIRNESS_")
+            || name.starts_with("SESSION_BOOST_")
+            || name.starts_with("ENABLE_") =>
+        {
+            let ours = format!("KVASIR_{name}");
+            assert!(known.contains(&ours), "the router knows no {name}");
+            environment.admission.extend(value.map(|value| (name.to_owned(), value)));
+        }
         name => assert!(known.iter().any(|known| known == name), "the router knows no {name}"),
     }
 }

@@ -1,3 +1,5 @@
+//! Which adapters an endpoint has, as its engine tells: where each stands for a request, and how long that is true.
+
 use kvasir_core::{AdapterName, AdapterStanding, EngineAdapters};
 
 use super::*;
