@@ -13,6 +13,7 @@
 //! expected = fixed + each x work + adapter     seconds until the first token
 //! company  = 2 x requests there x answer       what they and this one cost each other while they generate
 //! cost     = expected + each x ((2.5 x affinity - 1) x own + company)
+//!                     + fleet's each x 16 x affinity x congestion x own
 //! score    = 100 x (1 - cost / worst cost)
 //! ```
 //!
@@ -22,14 +23,17 @@
 //! answer, or `max_tokens` where that is less.
 //!
 //! Own work weighs more than waiting, because others pay for it too: those that queue behind it, and those whose blocks
-//! leave the cache for it. So a burst of siblings stays together behind the one prefill they share, and spills once the
+//! leave the cache for it. It weighs the more the longer they all queue: `congestion` is what is queued at an endpoint, as
+//! a mean that leaves the fullest quarter out, over the prompt's length. Where everybody queues, computing once more
+//! what another endpoint holds makes all queues longer, and a fleet that begins with it never catches up; where most
+//! endpoints have room, a hot one is left. So a burst of siblings stays together behind the one prefill they share, and spills once the
 //! queue costs more than prefilling again. Company spreads prompts that many endpoints could serve: a prompt that all
 //! share is soon held by as many as it takes.
 //!
 //! Costs within 64 tokens' time of the least, or within 4 % of it, count as equal: knowledge of the fleet is a tenth of
-//! a second old, and routers that all follow the last millisecond meet at one endpoint. Among equals the one with fewer
-//! requests wins, then chance. Where other routers send too, nearby counts of requests are equal as well. So short
-//! prompts, and those that share a first block only, spread by load.
+//! a second old, and routers that all follow the last millisecond meet at one endpoint. Among equals the one with fewest
+//! requests wins, then the one that this router chose longest ago, then chance. Where other routers send too, nearby counts of
+//! requests are equal as well. So short prompts, and those that share a first block only, spread evenly.
 //!
 //! Where prefill and decode are apart, the prefill run counts own, queued, foreign and shortage; the decode run counts
 //! 32 for each request there, company, the KV shortage, and a twentieth of what would have to be transferred.
@@ -38,7 +42,7 @@
 //!
 //! | parameter | default | |
 //! |---|---|---|
-//! | `affinity` | 1 | 0 to 4; at 1, a second of prefill saved is worth waiting 2.5 s, at 0 only load counts |
+//! | `affinity` | 1 | 0 to 4; at 1, a second of prefill saved is worth waiting 2.5 s where others have room, at 0 only load counts |
 //!
 //! ```yaml
 //! scheduler:
@@ -51,8 +55,10 @@
 //!         - {name: kvasir-cost, weight: 1}
 //! ```
 
+mod congestion;
 mod fleets;
 pub mod pace;
+mod ranking;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -63,14 +69,24 @@ use kvasir_core::{
 };
 use kvasir_settings::resolved::KvasirCostArgs;
 
+use self::congestion::Congestion;
 use self::fleets::Fleets;
 use self::pace::Pace;
+use self::ranking::{is_shared, requests};
 
 /// What this request's own uncached tokens weigh against queued ones at an affinity of 1. At 1 a second copy of a 4k
 /// prompt is sent elsewhere as soon as the first one is being prefilled (fault RTE-04), and where the caches are just
 /// large enough for what comes again, copies drive each other out and hit rates collapse (below 2.5 in the simulator,
 /// with long documents on uneven pods). Far above it one endpoint keeps a hot prefix for too long (RTE-01).
 const OWN_WORK_WEIGHT: f64 = 2.5;
+
+/// What own work weighs more for each prompt's length that is queued everywhere. In the simulator, long documents on a
+/// fleet with a tenth more work than it can do: without it 48 % of the tokens come out of caches, with 8 about 93 %, with
+/// 16 nearly all that can. 24 costs bursts some hundredths of their p90 and saves no more.
+const CONGESTION_WEIGHT: f64 = 16.0;
+
+/// Shorter prompts are measured as if they were this long: what little can be saved of them is not worth a queue.
+const CONGESTED_PROMPT: f64 = 1024.0;
 
 /// What a request there costs for each token of an answer, in prompt tokens: both sit in the same steps, and each makes
 /// them longer for the other. With 0, a few common prompts crowd a few endpoints, and answers take a third longer than
@@ -90,12 +106,6 @@ const KV_SHORTAGE_WEIGHT: f64 = 4.0;
 
 /// From here on an engine of unknown KV capacity is taken to run short; below it admits without waiting.
 const KV_USAGE_HIGH: f64 = 0.9;
-
-/// Differences up to this are not worth concentrating load for: about one engine step.
-const NEAR_TIE_TOKENS: f64 = 64.0;
-
-/// Nor are those up to this share of the least cost: the estimate of a long queue is no better than that.
-const NEAR_TIE_SHARE: f64 = 0.04;
 
 /// Uncached tokens of a request that another router sent, until our own requests have told what is typical.
 const TYPICAL_TOKENS: f64 = 512.0;
@@ -121,8 +131,7 @@ const ADAPTER_BLOCKED: f64 = 1.0;
 /// request.
 #[derive(Debug)]
 pub struct KvasirCost {
-    /// What own work weighs beyond its own time.
-    own_extra: f64,
+    affinity: f64,
     fleets: Fleets,
     /// Uncached tokens of a typical prompt.
     typical: Mean,
@@ -137,7 +146,7 @@ impl KvasirCost {
     /// Knows no requests yet.
     pub fn new(args: &KvasirCostArgs) -> Self {
         Self {
-            own_extra: OWN_WORK_WEIGHT * args.affinity - 1.0,
+            affinity: args.affinity,
             fleets: Fleets::new(),
             typical: Mean::from(TYPICAL_TOKENS),
             answer: Mean::from(ANSWER_TOKENS),
@@ -150,6 +159,13 @@ impl KvasirCost {
             Some((prior, answers)) => self.fleets.pace(endpoint, prior, answers),
             None => Pace::UNSEEN,
         }
+    }
+
+    /// What a token that is computed once more costs all who queue, seconds.
+    fn congestion(&self, cycle: &CycleState, pool: &Candidates, prior: Pace) -> f64 {
+        let queued = Congestion::of(pool.kept().map(|(_, candidate)| candidate.load.prefill_tokens));
+        let congestion = queued / f64::from(cycle.prompt_tokens).max(CONGESTED_PROMPT);
+        CONGESTION_WEIGHT * self.affinity * congestion * f64::from(prior.each)
     }
 
     /// Costs into `out`, in seconds; expectations into `expected` where it is as long. Gives the fleet's pace.
@@ -166,6 +182,8 @@ impl KvasirCost {
         let shared = is_shared(pool);
         let fleet = self.fleets.of(&cycle.model).map(|fleet| fleet.known());
         let (prior, answers) = fleet.unwrap_or((Pace::UNSEEN, 0));
+        let own_extra = OWN_WORK_WEIGHT * self.affinity - 1.0;
+        let congestion = self.congestion(cycle, pool, prior);
         super::fill(pool, out, |index, Candidate { endpoint, load }| {
             let work = Work::of(cycle, index, load, pool.phase(), typical);
             let pace = if fleet.is_some() { self.fleets.pace(endpoint, prior, answers) } else { prior };
@@ -177,8 +195,8 @@ impl KvasirCost {
             }
             let apart = f64::from((pace.fixed - prior.fixed).max(0.0));
             let company = requests(load, shared) * company_share;
-            let tokens = work.total + self.own_extra * work.own + company;
-            Some(apart + f64::from(pace.each) * tokens + adapter)
+            let tokens = work.total + own_extra * work.own + company;
+            Some(apart + f64::from(pace.each) * tokens + congestion * work.own + adapter)
         });
         prior
     }
@@ -203,7 +221,7 @@ impl Scorer for KvasirCost {
 
     fn score(&self, cycle: &CycleState, pool: &Candidates, out: &mut Scores) {
         let prior = self.cost(cycle, pool, out, None);
-        rank(pool, prior, out);
+        ranking::rank(pool, prior, &self.fleets, out);
     }
 
     fn score_and_expect(
@@ -215,7 +233,7 @@ impl Scorer for KvasirCost {
     ) {
         expected.resize(pool.len(), None);
         let prior = self.cost(cycle, pool, out, Some(expected));
-        rank(pool, prior, out);
+        ranking::rank(pool, prior, &self.fleets, out);
     }
 }
 
@@ -320,45 +338,6 @@ fn adapter_seconds(standing: AdapterStanding) -> f64 {
         AdapterStanding::Absent => ADAPTER_ABSENT,
         AdapterStanding::Loading | AdapterStanding::Full => ADAPTER_BLOCKED,
     }
-}
-
-/// From costs to scores: those near the least are ordered by crowding, then all are measured by the worst.
-fn rank(pool: &Candidates, prior: Pace, costs: &mut Scores) {
-    let best = costs.iter().flatten().copied().fold(f64::INFINITY, f64::min);
-    let near = (NEAR_TIE_TOKENS * f64::from(prior.each)).max(NEAR_TIE_SHARE * best);
-    let shared = is_shared(pool);
-    for (candidate, slot) in pool.all().iter().zip(costs.iter_mut()) {
-        if let Some(cost) = slot.as_mut().filter(|cost| **cost <= best + near) {
-            *cost = best + near * crowding(&candidate.load, shared);
-        }
-    }
-    let worst = costs.iter().flatten().copied().fold(0.0, f64::max);
-    for cost in costs.iter_mut().flatten() {
-        *cost = if worst > 0.0 { 100.0 * (1.0 - *cost / worst) } else { 100.0 };
-    }
-}
-
-/// Whether other routers send to these endpoints too.
-fn is_shared(pool: &Candidates) -> bool {
-    pool.kept().any(|(_, candidate)| candidate.load.peers_in_flight > 0)
-}
-
-/// Requests there. Where others send too, the last digits of the number are of the past.
-fn requests(load: &Load, shared: bool) -> f64 {
-    let requests = load.in_flight.saturating_add(load.foreign());
-    f64::from(if shared { rounded(requests) } else { requests })
-}
-
-/// Grows with the number of requests there, from 0 towards 1.
-fn crowding(load: &Load, shared: bool) -> f64 {
-    let requests = requests(load, shared);
-    requests / (1.0 + requests)
-}
-
-/// The number with its three leading bits: exact to 7, in steps of an eighth to a quarter of it above.
-fn rounded(requests: u32) -> u32 {
-    let dropped = (u32::BITS - requests.leading_zeros()).saturating_sub(3);
-    requests >> dropped << dropped
 }
 
 #[cfg(test)]

@@ -22,6 +22,8 @@ impl AdmissionMeter for Silent {
     fn queued(&self, _: QueueKind, _: &str) {}
     fn dequeued(&self, _: QueueKind, _: &str, _: Duration) {}
     fn cancelled(&self, _: QueueKind, _: &str, _: Duration) {}
+    fn closed(&self, _: QueueKind, _: &str, _: Duration) {}
+    fn displaced(&self, _: QueueKind, _: &str, _: Duration) {}
     fn timed_out(&self, _: QueueKind, _: &str, _: Duration) {}
     fn rejected(&self, _: QueueKind, _: &str) {}
     fn queue_size(&self, _: QueueKind, _: &str, _: usize) {}

@@ -108,10 +108,12 @@ impl Admission {
         // The caller's question is asked without the lock.
         let models: Vec<Arc<str>> = rooms.queues.read().by_model.keys().cloned().collect();
         for model in models.into_iter().filter(|model| !known(model)) {
-            let queue = rooms.queues.write().by_model.remove(&model);
-            if let Some(queue) = queue {
-                queue.close(true);
-            }
+            let queue = rooms.queues.read().by_model.get(&model).cloned();
+            let Some(queue) = queue else { continue };
+            // First closed and then gone: a queue that comes in its place shows what it has after this one said that it
+            // has nothing more to show.
+            queue.close(true);
+            rooms.queues.write().by_model.remove(&model);
         }
     }
 

@@ -17,6 +17,8 @@ pub(crate) struct BoostLine {
     warm: BTreeSet<(Reverse<u64>, u64, u32)>,
     /// All waiters, as they came.
     everybody: BTreeSet<(u64, u32)>,
+    /// Those that name a conversation, by it, as they came.
+    conversations: BTreeSet<(u64, u64, u32)>,
 }
 
 impl BoostLine {
@@ -26,6 +28,7 @@ impl BoostLine {
             ageing,
             warm: BTreeSet::new(),
             everybody: BTreeSet::new(),
+            conversations: BTreeSet::new(),
         }
     }
 
@@ -34,12 +37,18 @@ impl BoostLine {
             account: 0,
             prompt_tokens: ask.prompt_tokens,
             max_tokens: ask.max_tokens,
-            session: ask
-                .session
-                .filter(|session| !session.is_empty())
-                .map(|session| self.sessions.key(session)),
+            session: self.session_of(ask),
             cost: 0,
         }
+    }
+
+    pub(crate) fn session_of(&self, ask: &Ask<'_>) -> Option<u64> {
+        ask.session.filter(|session| !session.is_empty()).map(|session| self.sessions.key(session))
+    }
+
+    pub(crate) fn of_session(&self, session: u64) -> Option<u32> {
+        let own = self.conversations.range((session, 0, 0)..=(session, u64::MAX, u32::MAX)).next();
+        own.map(|(.., number)| *number)
     }
 
     /// A waiter joins. Whether its conversation is warm is looked up now, and stays.
@@ -50,11 +59,15 @@ impl BoostLine {
             self.warm.insert((Reverse(answered), waiter.arrival, number));
         }
         self.everybody.insert((waiter.arrival, number));
+        self.conversations.extend(waiter.claim.session.map(|session| (session, waiter.arrival, number)));
     }
 
     pub(crate) fn leave(&mut self, waiters: &Waiters, number: u32) {
         let Some(waiter) = waiters.get(number) else { return };
         self.everybody.remove(&(waiter.arrival, number));
+        if let Some(session) = waiter.claim.session {
+            self.conversations.remove(&(session, waiter.arrival, number));
+        }
         if let Some(answered) = waiter.warm {
             self.warm.remove(&(Reverse(answered), waiter.arrival, number));
         }
@@ -62,12 +75,16 @@ impl BoostLine {
 
     /// Who goes next: whoever came first and has waited too long, else the warmest, else whoever came first.
     pub(crate) fn first(&self, waiters: &Waiters, now: Instant) -> Option<u32> {
+        let warmest = || self.warm.first().map(|(_, _, number)| *number);
+        let oldest = || self.everybody.first().map(|(_, number)| *number);
+        self.late(waiters, now).or_else(warmest).or_else(oldest)
+    }
+
+    /// Whoever came first, where that one has waited too long.
+    pub(crate) fn late(&self, waiters: &Waiters, now: Instant) -> Option<u32> {
         let &(_, oldest) = self.everybody.first()?;
-        let waited = waiters.get(oldest).map(|waiter| now.saturating_duration_since(waiter.since));
-        if self.ageing.is_some_and(|ageing| waited.is_some_and(|waited| waited >= ageing)) {
-            return Some(oldest);
-        }
-        Some(self.warm.first().map_or(oldest, |(_, _, number)| *number))
+        let waited = now.saturating_duration_since(waiters.get(oldest)?.since);
+        self.ageing.is_some_and(|ageing| waited >= ageing).then_some(oldest)
     }
 
     /// A request has ended. With an answer its conversation is warm.

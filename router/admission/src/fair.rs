@@ -10,19 +10,21 @@ use crate::options::FairnessOptions;
 use crate::order::Position;
 use crate::permit::Ask;
 use crate::slab::NONE;
-use crate::spend::{OutputEstimate, Price, Spend};
+use crate::spend::{Estimate, Price, Spend};
 use crate::waiters::Waiters;
 
 #[derive(Debug)]
 pub(crate) struct FairLine {
     options: Arc<FairnessOptions>,
     price: Price,
-    estimate: OutputEstimate,
+    estimate: Estimate,
     ledger: Ledger,
     /// One position for each user with requests waiting.
     order: BTreeSet<Position>,
     /// The position of each account, by its number.
     positions: Vec<Option<Position>>,
+    /// Accounts by how many requests of theirs wait.
+    crowds: BTreeSet<(u32, u32)>,
 }
 
 impl FairLine {
@@ -34,11 +36,12 @@ impl FairLine {
     ) -> Self {
         Self {
             price: Price { input: options.input_token_weight, output: options.output_token_weight },
-            estimate: OutputEstimate::new(),
+            estimate: Estimate::new(),
             ledger: Ledger::new(model, Arc::clone(&options), peers, now),
             options,
             order: BTreeSet::new(),
             positions: Vec::new(),
+            crowds: BTreeSet::new(),
         }
     }
 
@@ -63,12 +66,14 @@ impl FairLine {
         let Some(waiter) = waiters.get(number) else { return };
         let account_number = waiter.claim.account;
         let Some(account) = self.ledger.get_mut(account_number) else { return };
-        let last = account.tail;
+        let (last, before) = (account.tail, account.waiting);
         account.tail = number;
+        account.waiting += 1;
         if last == NONE {
             account.head = number;
             self.ledger.changed(account_number);
         }
+        self.recount(account_number, before, before + 1);
         if let Some(waiter) = waiters.get_mut(number) {
             waiter.previous = last;
         }
@@ -91,16 +96,30 @@ impl FairLine {
         if account.tail == number {
             account.tail = previous;
         }
-        if account.head != number {
+        let before = account.waiting;
+        account.waiting = before.saturating_sub(1);
+        let was_first = account.head == number;
+        if was_first {
+            account.head = next;
+        }
+        self.recount(account_number, before, before.saturating_sub(1));
+        if !was_first {
             return;
         }
-        account.head = next;
         if next == NONE {
             self.place(account_number, None);
             self.ledger.rest(account_number);
         } else {
             self.ledger.changed(account_number);
         }
+    }
+
+    /// Who must go so that a newcomer may wait, when no more may: the latest of the user with the most waiting, unless
+    /// the newcomer's user has nearly as many. So nobody keeps others out by sending much.
+    pub(crate) fn displaced_by(&self, ask: &Ask<'_>) -> Option<u32> {
+        let &(most, account) = self.crowds.last()?;
+        let own = self.ledger.find(ask.user).map_or(0, |account| account.waiting);
+        (most > own + 1).then(|| self.ledger.get(account).map(|account| account.tail))?
     }
 
     /// Who goes next, as things are now.
@@ -117,8 +136,9 @@ impl FairLine {
     /// A request runs from now on. Its user is charged what such requests use, so that a burst counts before anything
     /// of it has ended.
     pub(crate) fn begin(&mut self, claim: &mut Claim) {
-        let output = self.estimate.expected(claim.max_tokens);
-        claim.cost = self.price.of(u64::from(claim.prompt_tokens), output);
+        let (prompt, output) =
+            (self.estimate.prompt(claim.prompt_tokens), self.estimate.output(claim.max_tokens));
+        claim.cost = self.price.of(prompt, output);
         self.ledger.charge(claim.account, claim.cost);
     }
 
@@ -147,6 +167,13 @@ impl FairLine {
         let aged = self.options.ageing * self.ledger.calendar().seconds(waiter.since);
         let priority = self.ledger.level(account) + handicap + aged;
         Some(Position { priority, anonymous, arrival: waiter.arrival, account })
+    }
+
+    fn recount(&mut self, account: u32, before: u32, after: u32) {
+        self.crowds.remove(&(before, account));
+        if after > 0 {
+            self.crowds.insert((after, account));
+        }
     }
 
     fn place(&mut self, account: u32, position: Option<Position>) {

@@ -55,6 +55,7 @@ pub(crate) struct Account {
     /// Requests that wait, oldest first: a chain through the waiters.
     pub(crate) head: u32,
     pub(crate) tail: u32,
+    pub(crate) waiting: u32,
     /// Whether its place in the order may have changed.
     dirty: bool,
     expiry: Option<u32>,
@@ -72,6 +73,7 @@ impl Account {
             peers,
             head: NONE,
             tail: NONE,
+            waiting: 0,
             dirty: false,
             expiry: None,
             idle: None,
@@ -150,6 +152,11 @@ impl Ledger {
         let number = self.accounts.insert(Account::open(key, weight, peers));
         self.keys.insert(key, number);
         number
+    }
+
+    /// The account of a user, if there is one.
+    pub(crate) fn find(&self, user: Option<&str>) -> Option<&Account> {
+        self.get(*self.keys.get(&self.names.key(user))?)
     }
 
     pub(crate) fn get(&self, number: u32) -> Option<&Account> {

@@ -12,6 +12,7 @@ mod boost;
 mod claim;
 mod fair;
 mod gate;
+mod kept;
 mod ledger;
 mod line;
 mod options;

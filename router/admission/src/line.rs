@@ -23,6 +23,38 @@ impl Line {
         }
     }
 
+    /// The conversation of a request, where that matters.
+    pub(crate) fn session_of(&self, ask: &Ask<'_>) -> Option<u64> {
+        match self {
+            Self::Fair(_) => None,
+            Self::Boost(line) => line.session_of(ask),
+        }
+    }
+
+    /// The conversation's request that has waited the longest.
+    pub(crate) fn of_session(&self, session: u64) -> Option<u32> {
+        match self {
+            Self::Fair(_) => None,
+            Self::Boost(line) => line.of_session(session),
+        }
+    }
+
+    /// Whether somebody has waited for so long that nobody may go before.
+    pub(crate) fn is_late(&self, waiters: &Waiters, now: Instant) -> bool {
+        match self {
+            Self::Fair(_) => false,
+            Self::Boost(line) => line.late(waiters, now).is_some(),
+        }
+    }
+
+    /// Who must go so that a newcomer may wait, when no more may.
+    pub(crate) fn displaced_by(&self, ask: &Ask<'_>) -> Option<u32> {
+        match self {
+            Self::Fair(line) => line.displaced_by(ask),
+            Self::Boost(_) => None,
+        }
+    }
+
     pub(crate) fn enter(&mut self, waiters: &mut Waiters, number: u32) {
         match self {
             Self::Fair(line) => line.enter(waiters, number),

@@ -52,7 +52,8 @@ pub struct FairnessOptions {
     /// What users are due relative to each other: of a model with too little room each gets tokens in proportion.
     /// Whoever is not named has 1.
     pub user_weights: HashMap<String, f64>,
-    /// Requests that wait, in all queues together.
+    /// Requests that wait, in all queues together. When one more comes, the latest request of the model's user with the
+    /// most waiting is sent away for it, unless the newcomer's user has nearly as many itself.
     pub max_waiting: usize,
     /// Users of one model whose use is known. Of more, the idle one with the least use is forgotten; where none is
     /// idle, the newcomer counts as nobody known.
@@ -122,7 +123,8 @@ pub struct SessionBoostOptions {
     pub max_sessions: usize,
     /// Requests of a model that run at once, for each of its pods.
     pub inflight_per_pod: u32,
-    /// How long the place of a request that ended is kept, so that the next turn of its conversation may come for it.
+    /// How long the place of a request that ended is kept for the next turn of its conversation, which has it as soon as
+    /// it comes. The place of a request without a conversation is not kept.
     pub grace_period: Duration,
     /// How long a request may wait; `None` for ever.
     pub timeout: Option<Duration>,

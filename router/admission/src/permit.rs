@@ -10,7 +10,7 @@ use crate::claim::{Claim, Ending};
 use crate::queue::Queue;
 
 /// Who asks for admission to what.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Ask<'a> {
     /// The model as the client calls it, which a route claims.
     pub model: &'a str,
@@ -24,13 +24,24 @@ pub struct Ask<'a> {
     pub max_tokens: Option<u32>,
 }
 
+/// Without the names of the user and the conversation, which are for no log.
+impl fmt::Debug for Ask<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ask")
+            .field("model", &self.model)
+            .field("prompt_tokens", &self.prompt_tokens)
+            .field("max_tokens", &self.max_tokens)
+            .finish_non_exhaustive()
+    }
+}
+
 /// Why a request may not begin.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Denied {
     /// It waited for as long as it may.
     #[error("waited {0:?} in the queue")]
     TimedOut(Duration),
-    /// As many wait as may wait.
+    /// As many wait as may wait; or it waited itself, and had to make room for one of a user with fewer waiting.
     #[error("the queue is full")]
     Full,
     /// The router shuts down, or no route names the model any more.
@@ -79,7 +90,7 @@ impl Drop for Permit {
             if !running.settled {
                 running.queue.settle(&running.claim, Ending::Untold);
             }
-            running.queue.release();
+            running.queue.release(running.claim.session);
         }
     }
 }

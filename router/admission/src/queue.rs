@@ -1,6 +1,7 @@
 //! The queue of one model: who waits, who runs, and the only lock that both are changed under.
 
-use std::collections::VecDeque;
+mod state;
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +18,9 @@ use crate::line::Line;
 use crate::pace;
 use crate::permit::{Ask, Denied, Permit};
 use crate::place::Place;
-use crate::waiters::{Stage, Waiter, Waiters};
+use crate::waiters::{Stage, Waiter};
+
+use state::State;
 
 /// What all queues share.
 pub(crate) struct House {
@@ -40,24 +43,6 @@ pub(crate) struct Queue {
     pub(crate) sooner: Notify,
 }
 
-struct State {
-    line: Line,
-    gate: Gate,
-    waiters: Waiters,
-    /// Those of the waiters that are still in line.
-    waiting: usize,
-    /// Permits that are out, and waiters that have one waiting for them.
-    running: usize,
-    /// Places of requests that ended which are still kept, by until when.
-    kept: VecDeque<Instant>,
-    arrivals: u64,
-    /// Whether a task looks after what opens by itself.
-    paced: bool,
-    closed: bool,
-    /// Whether nobody will ask for this queue again.
-    forgotten: bool,
-}
-
 /// What a request that asks gets at once.
 pub(crate) enum Answer {
     Begin(Permit),
@@ -66,19 +51,7 @@ pub(crate) enum Answer {
 
 impl Queue {
     pub(crate) fn new(model: Arc<str>, house: Arc<House>, line: Line, gate: Gate) -> Self {
-        let state = State {
-            line,
-            gate,
-            waiters: Waiters::new(),
-            waiting: 0,
-            running: 0,
-            kept: VecDeque::new(),
-            arrivals: 0,
-            paced: false,
-            closed: false,
-            forgotten: false,
-        };
-        Self { model, house, state: Mutex::new(state), sooner: Notify::new() }
+        Self { model, house, state: Mutex::new(State::new(line, gate)), sooner: Notify::new() }
     }
 
     /// A request comes. Where nobody waits and there is room, it begins at once.
@@ -89,14 +62,17 @@ impl Queue {
         if state.closed {
             return Err(Denied::Closed);
         }
-        if state.waiting == 0 && state.has_room(pods, now) {
+        if state.goes_on(ask, pods, now) || (state.waiting == 0 && state.has_room(pods, now)) {
             let mut claim = state.line.claim(ask, now);
             state.begin(&mut claim, now);
             house.meter.dequeued(house.kind, &self.model, Duration::ZERO);
-            house.meter.in_flight(house.kind, &self.model, state.running);
+            self.show_running(&state);
             return Ok(Answer::Begin(Permit::new(Arc::clone(self), claim)));
         }
-        if house.waiting.fetch_add(1, Ordering::Relaxed) >= house.most_waiting {
+        let mut waking = Vec::new();
+        if house.waiting.fetch_add(1, Ordering::Relaxed) >= house.most_waiting
+            && !self.displace(&mut state, ask, now, &mut waking)
+        {
             house.waiting.fetch_sub(1, Ordering::Relaxed);
             house.meter.rejected(house.kind, &self.model);
             return Err(Denied::Full);
@@ -112,7 +88,7 @@ impl Queue {
         };
         state.waiting += 1;
         house.meter.queued(house.kind, &self.model);
-        let waking = self.let_in(&mut state, pods, now);
+        waking.extend(self.let_in(&mut state, pods, now));
         self.show_waiting(&state);
         if state.waiting > 0 && state.gate.needs_time() && !state.paced {
             state.paced = true;
@@ -177,12 +153,12 @@ impl Queue {
                 waited
             }
             // That it was sent away is counted already.
-            Stage::Closed => return,
+            Stage::Closed | Stage::Displaced => return,
         };
         house.meter.cancelled(house.kind, &self.model, waited);
         let waking = self.let_in(&mut state, pods, now);
         self.show_waiting(&state);
-        house.meter.in_flight(house.kind, &self.model, state.running);
+        self.show_running(&state);
         drop(state);
         wake(waking);
     }
@@ -193,24 +169,33 @@ impl Queue {
         self.state.lock().line.end(claim, ending, now);
     }
 
-    /// A running request's place is free.
-    pub(crate) fn release(&self) {
+    /// A running request's place is free. Where the next turn of its conversation is here already, it has the place; else
+    /// the place is kept for it for a while. Neither, when somebody else has waited for too long.
+    pub(crate) fn release(&self, session: Option<u64>) {
         let (now, pods) = (self.house.clock.now(), self.pods());
-        let house = &self.house;
         let mut state = self.state.lock();
         state.running = state.running.saturating_sub(1);
-        if !house.grace.is_zero() {
-            state.kept.push_back(now + house.grace);
-            self.sooner.notify_one();
+        let (before, mut waking) = (state.waiting, Vec::new());
+        if let Some(session) = session.filter(|_| !self.house.grace.is_zero())
+            && !state.line.is_late(&state.waiters, now)
+        {
+            match state.line.of_session(session) {
+                Some(number) if state.has_room(pods, now) => {
+                    waking.extend(self.let_one_in(&mut state, number, now));
+                }
+                // It goes as soon as the pods have room.
+                Some(_) => {}
+                None => {
+                    state.kept.keep(session, now + self.house.grace);
+                    self.sooner.notify_one();
+                }
+            }
         }
-        let waking = self.let_in(&mut state, pods, now);
-        if !waking.is_empty() {
+        waking.extend(self.let_in(&mut state, pods, now));
+        if state.waiting != before {
             self.show_waiting(&state);
         }
-        house.meter.in_flight(house.kind, &self.model, state.running);
-        if state.forgotten && state.running == 0 {
-            house.meter.forgotten(house.kind, &self.model);
-        }
+        self.show_running(&state);
         drop(state);
         wake(waking);
     }
@@ -220,13 +205,14 @@ impl Queue {
     pub(crate) fn turn(&self) -> Option<Duration> {
         let (now, pods) = (self.house.clock.now(), self.pods());
         let mut state = self.state.lock();
+        let before = state.waiting;
         let waking = self.let_in(&mut state, pods, now);
-        if !waking.is_empty() {
+        // Whoever was let in may not have asked yet, and then there is nobody to wake.
+        if state.waiting != before {
             self.show_waiting(&state);
-            self.house.meter.in_flight(self.house.kind, &self.model, state.running);
+            self.show_running(&state);
         }
-        let kept = state.kept.front().map(|until| until.saturating_duration_since(now));
-        let pause = state.gate.pause(now).min(kept.unwrap_or(Duration::MAX));
+        let pause = state.gate.pause(now).min(state.kept.pause(now));
         state.paced = state.waiting > 0;
         let pause = state.paced.then_some(pause);
         drop(state);
@@ -245,7 +231,6 @@ impl Queue {
         let house = &self.house;
         let mut state = self.state.lock();
         state.closed = true;
-        state.forgotten |= forget;
         let mut waking = Vec::new();
         let State { line, waiters, .. } = &mut *state;
         let numbers: Vec<u32> = waiters.iter().map(|(number, _)| number).collect();
@@ -254,13 +239,13 @@ impl Queue {
             let Stage::Waiting(waker) = &mut waiter.stage else { continue };
             waking.extend(waker.take());
             waiter.stage = Stage::Closed;
-            house.meter.cancelled(house.kind, &self.model, now.saturating_duration_since(waiter.since));
+            house.meter.closed(house.kind, &self.model, now.saturating_duration_since(waiter.since));
             line.leave(waiters, number);
         }
         house.waiting.fetch_sub(state.waiting, Ordering::Relaxed);
         state.waiting = 0;
         self.show_waiting(&state);
-        if forget && state.running == 0 {
+        if forget && !std::mem::replace(&mut state.forgotten, true) {
             house.meter.forgotten(house.kind, &self.model);
         }
         self.sooner.notify_one();
@@ -293,32 +278,51 @@ impl Queue {
         let mut waking = Vec::new();
         while state.waiting > 0 && state.has_room(pods, now) {
             let Some(number) = state.line.first(&state.waiters, now) else { break };
-            let Some(waiter) = state.waiters.get_mut(number) else { break };
-            let waited = now.saturating_duration_since(waiter.since);
-            let stage = std::mem::replace(&mut waiter.stage, Stage::Admitted(waited));
-            if let Stage::Waiting(waker) = stage {
-                waking.extend(waker);
-            }
-            let mut claim = waiter.claim;
-            // Its user's account must not seem unused between the two.
-            state.begin(&mut claim, now);
-            state.leave_line(number);
-            self.house.waiting.fetch_sub(1, Ordering::Relaxed);
-            if let Some(waiter) = state.waiters.get_mut(number) {
-                waiter.claim = claim;
-            }
+            waking.extend(self.let_one_in(state, number, now));
         }
         waking
+    }
+
+    /// One that waits may begin. Who is to be woken, if it was asked already.
+    fn let_one_in(&self, state: &mut State, number: u32, now: Instant) -> Option<Waker> {
+        let waiter = state.waiters.get_mut(number)?;
+        let waited = now.saturating_duration_since(waiter.since);
+        let stage = std::mem::replace(&mut waiter.stage, Stage::Admitted(waited));
+        let mut claim = waiter.claim;
+        // Its user's account must not seem unused between the two.
+        state.begin(&mut claim, now);
+        state.leave_line(number);
+        self.house.waiting.fetch_sub(1, Ordering::Relaxed);
+        if let Some(waiter) = state.waiters.get_mut(number) {
+            waiter.claim = claim;
+        }
+        if let Stage::Waiting(waker) = stage { waker } else { None }
+    }
+
+    /// Sends one away so that another may wait in its place, where the line knows one who must.
+    fn displace(&self, state: &mut State, ask: &Ask<'_>, now: Instant, waking: &mut Vec<Waker>) -> bool {
+        let Some(number) = state.line.displaced_by(ask) else { return false };
+        let Some(waiter) = state.waiters.get_mut(number) else { return false };
+        let waited = now.saturating_duration_since(waiter.since);
+        if let Stage::Waiting(waker) = std::mem::replace(&mut waiter.stage, Stage::Displaced) {
+            waking.extend(waker);
+        }
+        state.leave_line(number);
+        self.house.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.house.meter.displaced(self.house.kind, &self.model, waited);
+        true
     }
 
     /// Answers a waiter that is not in line any more.
     fn collect(self: &Arc<Self>, state: &mut State, number: u32) -> Result<Permit, Denied> {
         let house = &self.house;
-        let Some(Waiter { claim, stage: Stage::Admitted(waited), .. }) = state.waiters.remove(number) else {
-            return Err(Denied::Closed);
+        let (claim, waited) = match state.waiters.remove(number) {
+            Some(Waiter { claim, stage: Stage::Admitted(waited), .. }) => (claim, waited),
+            Some(Waiter { stage: Stage::Displaced, .. }) => return Err(Denied::Full),
+            _ => return Err(Denied::Closed),
         };
         house.meter.dequeued(house.kind, &self.model, waited);
-        house.meter.in_flight(house.kind, &self.model, state.running);
+        self.show_running(state);
         Ok(Permit::new(Arc::clone(self), claim))
     }
 
@@ -331,27 +335,15 @@ impl Queue {
     }
 
     fn show_waiting(&self, state: &State) {
-        self.house.meter.queue_size(self.house.kind, &self.model, state.waiting);
-    }
-}
-
-impl State {
-    fn has_room(&mut self, pods: PodCount, now: Instant) -> bool {
-        while self.kept.front().is_some_and(|until| *until <= now) {
-            self.kept.pop_front();
+        if !state.forgotten {
+            self.house.meter.queue_size(self.house.kind, &self.model, state.waiting);
         }
-        self.gate.is_open(self.running + self.kept.len(), pods, now)
     }
 
-    fn begin(&mut self, claim: &mut Claim, now: Instant) {
-        self.line.begin(claim);
-        self.gate.passed(now);
-        self.running += 1;
-    }
-
-    fn leave_line(&mut self, number: u32) {
-        self.line.leave(&mut self.waiters, number);
-        self.waiting = self.waiting.saturating_sub(1);
+    fn show_running(&self, state: &State) {
+        if !state.forgotten {
+            self.house.meter.in_flight(self.house.kind, &self.model, state.running);
+        }
     }
 }
 

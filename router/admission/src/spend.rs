@@ -64,25 +64,36 @@ impl Price {
 /// Requests whose output is averaged over: later ones count more than those before.
 const REMEMBERED: u32 = 64;
 
-/// How long answers of one model are.
+/// What is taken for the longest prompt before any is known.
+const LONGEST_PROMPT: u64 = 32_768;
+
+/// How long prompts and answers of one model are.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct OutputEstimate {
+pub(crate) struct Estimate {
     mean: f64,
     seen: u32,
+    longest_prompt: u64,
 }
 
-impl OutputEstimate {
+impl Estimate {
     /// Before any answer: a usual one of a chat.
     pub(crate) fn new() -> Self {
-        Self { mean: 256.0, seen: 0 }
+        Self { mean: 256.0, seen: 0, longest_prompt: LONGEST_PROMPT }
     }
 
     pub(crate) fn learn(&mut self, usage: &Usage) {
+        self.longest_prompt = self.longest_prompt.max(usage.prompt_tokens);
         self.seen = (self.seen + 1).min(REMEMBERED);
         self.mean += (usage.completion_tokens as f64 - self.mean) / f64::from(self.seen);
     }
 
-    pub(crate) fn expected(&self, max_tokens: Option<u32>) -> u64 {
+    /// What is said of a prompt comes of its bytes, and those of an image are no tokens: no prompt is taken for longer than
+    /// the longest that an engine has counted.
+    pub(crate) fn prompt(&self, said: u32) -> u64 {
+        u64::from(said).min(self.longest_prompt)
+    }
+
+    pub(crate) fn output(&self, max_tokens: Option<u32>) -> u64 {
         let mean = self.mean.round().max(0.0) as u64;
         max_tokens.map_or(mean, |most| mean.min(u64::from(most)))
     }
@@ -102,14 +113,24 @@ mod tests {
 
     #[test]
     fn the_estimate_follows_answers_and_heeds_the_limit() {
-        let mut estimate = OutputEstimate::new();
-        assert_eq!((estimate.expected(None), estimate.expected(Some(16))), (256, 16));
+        let mut estimate = Estimate::new();
+        assert_eq!((estimate.output(None), estimate.output(Some(16))), (256, 16));
         let answer = |completion_tokens| Usage { completion_tokens, ..Usage::default() };
         estimate.learn(&answer(1000));
-        assert_eq!(estimate.expected(None), 1000, "the first answer says more than a guess");
+        assert_eq!(estimate.output(None), 1000, "the first answer says more than a guess");
         estimate.learn(&answer(500));
-        assert_eq!(estimate.expected(Some(5000)), 750);
+        assert_eq!(estimate.output(Some(5000)), 750);
         (0..1000).for_each(|_| estimate.learn(&answer(20)));
-        assert_eq!(estimate.expected(None), 20);
+        assert_eq!(estimate.output(None), 20);
+    }
+
+    #[test]
+    fn bytes_of_images_are_not_taken_for_tokens() {
+        let mut estimate = Estimate::new();
+        // Thirty megabytes of base64.
+        assert_eq!((estimate.prompt(1000), estimate.prompt(7_500_000)), (1000, 32_768));
+        estimate.learn(&Usage { prompt_tokens: 100_000, ..Usage::default() });
+        estimate.learn(&Usage { prompt_tokens: 1500, ..Usage::default() });
+        assert_eq!((estimate.prompt(90_000), estimate.prompt(7_500_000)), (90_000, 100_000));
     }
 }

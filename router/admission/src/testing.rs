@@ -23,6 +23,8 @@ pub(crate) struct Heard {
     pub(crate) queued: usize,
     pub(crate) dequeued: Vec<Duration>,
     pub(crate) cancelled: usize,
+    pub(crate) closed: usize,
+    pub(crate) displaced: usize,
     pub(crate) timed_out: usize,
     pub(crate) rejected: usize,
     pub(crate) size: usize,
@@ -51,6 +53,14 @@ impl AdmissionMeter for TestMeter {
 
     fn cancelled(&self, _: QueueKind, _: &str, _: Duration) {
         self.0.lock().cancelled += 1;
+    }
+
+    fn closed(&self, _: QueueKind, _: &str, _: Duration) {
+        self.0.lock().closed += 1;
+    }
+
+    fn displaced(&self, _: QueueKind, _: &str, _: Duration) {
+        self.0.lock().displaced += 1;
     }
 
     fn timed_out(&self, _: QueueKind, _: &str, _: Duration) {

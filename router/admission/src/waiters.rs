@@ -37,4 +37,6 @@ pub(crate) enum Stage {
     Admitted(Duration),
     /// The queue was closed.
     Closed,
+    /// Its place was given to another.
+    Displaced,
 }

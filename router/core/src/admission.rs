@@ -31,8 +31,12 @@ pub trait AdmissionMeter: Send + Sync {
     fn queued(&self, kind: QueueKind, model: &str);
     /// A request may begin, after `waited` (zero where nothing stood in its way).
     fn dequeued(&self, kind: QueueKind, model: &str, waited: Duration);
-    /// A waiting request's client went away, or the queue was closed, after `waited`.
+    /// A waiting request's client went away, after `waited`.
     fn cancelled(&self, kind: QueueKind, model: &str, waited: Duration);
+    /// A waiting request was sent away after `waited`, since its queue was closed.
+    fn closed(&self, kind: QueueKind, model: &str, waited: Duration);
+    /// A waiting request was sent away after `waited`, since as many wait as may wait and others have fewer waiting.
+    fn displaced(&self, kind: QueueKind, model: &str, waited: Duration);
     /// A request waited for as long as it may, which was `waited`.
     fn timed_out(&self, kind: QueueKind, model: &str, waited: Duration);
     /// A request was turned away at once: too many wait.
@@ -41,7 +45,8 @@ pub trait AdmissionMeter: Send + Sync {
     fn queue_size(&self, kind: QueueKind, model: &str, waiting: usize);
     /// So many hold a permit now.
     fn in_flight(&self, kind: QueueKind, model: &str, running: usize);
-    /// No route names the model any more and nobody holds a permit of it: what is shown of it can go.
+    /// No route names the model any more: what is shown of it can go. Of the permits that are still out nothing more is
+    /// told, for the model may have another queue by then.
     fn forgotten(&self, kind: QueueKind, model: &str);
 }
 

@@ -30,6 +30,11 @@ impl ConnectorKind {
     /// Every way.
     pub const ALL: [Self; 5] = [Self::Http, Self::Lmcache, Self::Nixl, Self::Mooncake, Self::Sglang];
 
+    /// Whether the prefill answer says where the prompt's cache is.
+    pub const fn hands_over_params(self) -> bool {
+        matches!(self, Self::Nixl | Self::Mooncake)
+    }
+
     /// Lower-case name, as in a ModelServer.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -152,6 +152,9 @@ async fn dry_run(
         Err(NoRoute::NoMatch) => return Err(ErrorKind::ModelNotFound(requested.to_string()).into()),
         Err(error) => return Err(resolve::refused(&error).into()),
     };
+    if route.target.disaggregation.is_some() {
+        call = call.without_hand_over()?;
+    }
     call.request.model = route.target.index_model.clone();
     call.request.adapter.clone_from(&route.adapter);
     let placed = place::choose(gateway, &call.request, &route).await?;

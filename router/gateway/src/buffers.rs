@@ -67,12 +67,29 @@ impl ByteBudget {
             Ok(Ok(permit)) => permit,
             _ => return Err(ErrorKind::BuffersFull.into()),
         };
-        match &mut held.permit {
-            Some(first) => first.merge(permit),
-            None => held.permit = Some(permit),
-        }
-        held.units = wanted;
+        held.add(permit, wanted);
         Ok(())
+    }
+
+    /// Makes `held` cover `bytes` in all, if there is room now.
+    pub(crate) fn try_cover(&self, held: &mut HeldBytes, bytes: usize) -> bool {
+        let wanted = bytes.div_ceil(UNIT);
+        let Some(more) = wanted.checked_sub(held.units).filter(|more| *more > 0) else { return true };
+        let permits = u32::try_from(more).ok();
+        let permit = permits.and_then(|more| Arc::clone(&self.units).try_acquire_many_owned(more).ok());
+        let Some(permit) = permit else { return false };
+        held.add(permit, wanted);
+        true
+    }
+}
+
+impl HeldBytes {
+    fn add(&mut self, permit: OwnedSemaphorePermit, units: usize) {
+        match &mut self.permit {
+            Some(first) => first.merge(permit),
+            None => self.permit = Some(permit),
+        }
+        self.units = units;
     }
 }
 
@@ -89,6 +106,8 @@ mod tests {
         assert_eq!(budget.held(), 8 * UNIT);
         let mut second = HeldBytes::default();
         assert_eq!(budget.cover(&mut second, 4 * UNIT).await.unwrap_err().kind, ErrorKind::BuffersFull);
+        assert!(!budget.try_cover(&mut second, 4 * UNIT) && budget.try_cover(&mut second, 2 * UNIT));
+        assert!(budget.try_cover(&mut second, 2 * UNIT) && budget.held() == 10 * UNIT);
         drop(first);
         budget.cover(&mut second, 4 * UNIT).await.unwrap();
         assert_eq!(

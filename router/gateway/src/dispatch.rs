@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use crate::Gateway;
 use crate::buffers::HeldBytes;
-use crate::connector::{Answer, Exchange, Failure, Fault, attempt};
+use crate::connector::{Answer, Exchange, Failure, Fault, Prompt, attempt};
 use crate::leg::LegError;
 use crate::place::{self, Placed};
 use crate::resolve::Bound;
@@ -40,12 +40,17 @@ pub(crate) async fn dispatch<'g>(
         gateway.buffers.cover(&mut held, bound.body.len().saturating_mul(2)).await?;
     }
     let tries = walk_picks(Exchange { gateway, bound, placed }, trail);
-    match bound.route.deadline {
+    let mut answer = match bound.route.deadline {
         None => tries.await,
         Some(limit) => {
             tokio::time::timeout(limit, tries).await.unwrap_or(Err(ErrorKind::FirstByteTimeout(limit).into()))
         }
+    };
+    if let Ok(Answer { prompt: Prompt::Pending(late), .. }) = &mut answer {
+        // One of the two may still be on its way.
+        late.held = held;
     }
+    answer
 }
 
 async fn walk_picks<'g>(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kvasir_core::{
-    Candidates, CycleState, Decision, ErrorKind, InferenceRequest, Phase, Pick, RequestKind, Role,
+    Candidates, CycleState, Decision, ErrorKind, InferenceRequest, Phase, Pick, Prompt, RequestKind, Role,
     RouterError, ScheduleError, TokenSlot,
 };
 use kvasir_scheduler::Scheduler;
@@ -85,7 +85,7 @@ pub(crate) async fn choose(
         TokenSlot::Empty => {}
     }
     let (decision, fallback) =
-        decide(gateway, &scheduler, &cycle, &mut pool, request.kind, route).map_err(refusal)?;
+        decide(gateway, &scheduler, &cycle, &mut pool, request, route).map_err(refusal)?;
     let decided = gateway.clock.now();
     let gather = gathered.duration_since(begun);
     let decide = decided.duration_since(gathered);
@@ -112,15 +112,18 @@ fn decide(
     scheduler: &Scheduler,
     cycle: &CycleState,
     pool: &mut Candidates,
-    kind: RequestKind,
+    request: &InferenceRequest,
     route: &Resolved,
 ) -> Result<(Decision, Option<&'static str>), ScheduleError> {
     let rng = &mut rand::rng();
     let Some(split) = &route.target.disaggregation else {
         return scheduler.decide(cycle, pool, rng).map(|decision| (decision, None));
     };
-    if !generates(kind) {
+    if !generates(request.kind) {
         return decide_whole(scheduler, cycle, pool, &[]).map(|decision| (decision, None));
+    }
+    if split.connector.hands_over_params() && has_several_prompts(request) {
+        return decide_whole(scheduler, cycle, pool, &[]).map(|decision| (decision, Some("several_prompts")));
     }
     match scheduler.decide_pairs(cycle, pool, split.group_key.as_deref(), rng) {
         Ok(decision) => Ok((decision, None)),
@@ -175,6 +178,15 @@ fn generates(kind: RequestKind) -> bool {
         kind,
         RequestKind::Chat | RequestKind::Completions | RequestKind::Responses | RequestKind::Messages
     )
+}
+
+/// Whether one call brings several prompts. vLLM's answer to it has the parameters of the first prompt's cache alone, and a
+/// decode engine would fetch that one for all of them.
+fn has_several_prompts(request: &InferenceRequest) -> bool {
+    match &request.prompt {
+        Prompt::Text(span) => request.body.get(span.clone()).is_some_and(kvasir_wire::are_several_prompts),
+        _ => false,
+    }
 }
 
 /// A decision with one possible outcome.

@@ -111,10 +111,26 @@ pub(crate) fn parse(
         cache_salt: scan.cache_salt.clone(),
         skips_cache: scan.skips_cache,
         max_tokens: scan.max_tokens,
-            session: None,
+        session: None,
         body: received.body.clone(),
     };
     Ok(Call { request, found: Found::Json(Box::new(scan)), received })
+}
+
+impl Call {
+    /// The call as if the client had not said where a prompt's cache comes from: between two engines only the router
+    /// says so. What the prompt is may change with it, so that the body is read again; such clients are rare.
+    pub(crate) fn without_hand_over(mut self) -> Result<Self, RouterError> {
+        if !matches!(&self.found, Found::Json(scan) if scan.hands_over) {
+            return Ok(self);
+        }
+        let less = kvasir_wire::without_hand_over(&self.received.body);
+        self.received.body = less.ok_or(ErrorKind::Internal("a body that was read cannot be read again"))?;
+        let before = self.request;
+        let mut call = parse(before.kind, &before.id, "application/json", self.received)?;
+        call.request.session = before.session;
+        Ok(call)
+    }
 }
 
 impl Received {
@@ -248,4 +264,31 @@ fn announced_length(session: &ServerSession) -> Result<Option<usize>, RouterErro
 /// A header's value as text; empty when absent or not text.
 pub(crate) fn text_header<'s>(session: &'s ServerSession, name: &header::HeaderName) -> &'s str {
     session.get_header(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use kvasir_core::{Prompt, SessionKey};
+
+    use super::*;
+
+    /// vLLM would compute these ids in place of the prompt, but between two engines it never sees them.
+    #[test]
+    fn without_the_clients_hand_over_the_prompt_is_the_one_that_is_written() {
+        let sent =
+            r#"{"kv_transfer_params":{"prompt_token_ids":[9]}, "model":"m","prompt":[1,2],"stream":true}"#;
+        let body = Bytes::copy_from_slice(sent.as_bytes());
+        let received = Received { body, decoded: true, held: HeldBytes::default() };
+        let mut call = parse(RequestKind::Completions, &"r".into(), "application/json", received).unwrap();
+        assert!(matches!(call.request.prompt, Prompt::Text(_)));
+        call.request.session = Some(SessionKey(7));
+        let call = call.without_hand_over().unwrap();
+        assert!(matches!(&call.request.prompt, Prompt::TokenIds(ids) if ids[..] == [1, 2]));
+        assert_eq!(call.received.body, r#"{ "model":"m","prompt":[1,2],"stream":true}"#);
+        assert_eq!(call.request.body.as_ptr(), call.received.body.as_ptr());
+        let request = &call.request;
+        assert!(request.session == Some(SessionKey(7)) && request.stream && call.received.decoded);
+        let before = call.received.body.as_ptr();
+        assert_eq!(call.without_hand_over().unwrap().received.body.as_ptr(), before, "nothing left to cut");
+    }
 }

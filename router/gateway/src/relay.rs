@@ -8,7 +8,7 @@ use kvasir_wire::{BodyTap, Pieces, StreamTap};
 use pingora_core::protocols::http::ServerSession;
 use pingora_http::ResponseHeader;
 
-use crate::connector::{Answer, Prompt};
+use crate::connector::Answer;
 use crate::leg::LegError;
 use crate::settle::Trail;
 use crate::{Gateway, edits};
@@ -49,9 +49,10 @@ pub(crate) async fn relay(
     );
     let elsewhere = answer.prompt.is_elsewhere();
     let mut tap = Tap::new(status.is_success(), streamed, kind, hide_usage, elsewhere);
-    let whole = elsewhere
-        && matches!(tap, Tap::Body(_))
-        && split::take_in(gateway, session, &mut answer, trail).await?;
+    let whole = match &tap {
+        Tap::Body(_) if elsewhere => split::take_in(gateway, session, &mut answer, trail).await?,
+        _ => None,
+    };
     // HTTP/2 frames by itself; HTTP/1.0 knows no chunks, so the end of the connection ends the answer.
     let version = session.req_header().version;
     let chunks = version == http::Version::HTTP_11;
@@ -73,7 +74,7 @@ pub(crate) async fn relay(
         // Before the client can know the id: its next request may be here before this one has ended.
         remembered = remembered || remember(gateway, &tap, &answer);
         write(session, &mut pieces).await?;
-        next = if whole { None } else { next_piece(gateway, session, &mut answer, trail).await? };
+        next = if whole.is_some() { None } else { next_piece(gateway, session, &mut answer, trail).await? };
     }
     tap.finish(&mut pieces);
     if !remembered {
@@ -193,8 +194,8 @@ impl Tap {
 
     /// Takes over what is known of the prompt by now. A whole body has been corrected before.
     fn correct(&mut self, answer: &Answer<'_>) {
-        if let (Self::Stream(tap), Prompt::Elsewhere(cached)) = (self, &answer.prompt) {
-            tap.correct_cached(*cached);
+        if let (Self::Stream(tap), Some(cached)) = (self, answer.prompt.cached()) {
+            tap.correct_cached(cached);
         }
     }
 

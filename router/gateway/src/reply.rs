@@ -328,10 +328,7 @@ mod tests {
                 Some("queue_timeout"),
             ),
             (
-                ErrorKind::QueueFull {
-                    flag: "--fairness-max-waiting",
-                    retry_after: Duration::from_secs(1),
-                },
+                ErrorKind::QueueFull { flag: "--fairness-max-waiting", retry_after: Duration::from_secs(1) },
                 429,
                 Some("queue_full"),
             ),

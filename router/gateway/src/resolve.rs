@@ -77,6 +77,9 @@ pub(crate) fn bind_call(
     route: Resolved,
     trail: &mut Trail<'_>,
 ) -> Result<Bound, RouterError> {
+    if route.target.disaggregation.is_some() {
+        call = call.without_hand_over()?;
+    }
     call.request.model = route.target.index_model.clone();
     call.request.adapter.clone_from(&route.adapter);
     trail.bound(&call.request, &route);

@@ -191,7 +191,10 @@ impl<'g> Trail<'g> {
 
     /// An endpoint answered to its `phase`.
     pub(crate) fn attempt_answered(&mut self, endpoint: &Endpoint, phase: Phase, status: u16) {
-        self.log.upstream_status_code = status;
+        // A prefill endpoint may report behind the answer that another one gives.
+        if self.answered.is_none() {
+            self.log.upstream_status_code = status;
+        }
         if phase == Phase::Decode && status >= 300 {
             self.decode_ended(status);
         }
@@ -229,6 +232,7 @@ impl<'g> Trail<'g> {
         let now = self.gateway.clock.now();
         self.answered = Some(now);
         self.log.status_code = status;
+        self.log.upstream_status_code = status;
         self.log.selected_pod = endpoint.id.to_string();
         let took = now.duration_since(self.started);
         self.log.ttft_ms = Some(millis(took));

@@ -48,7 +48,7 @@ pub struct AccessRecord {
     /// The endpoint that answered.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub selected_pod: String,
-    /// The endpoint that computed the prompt, where that is another one.
+    /// The endpoint that computed the prompt, or was the last to be asked for it, where that is another one.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub prefill_pod: String,
     /// Request id.
@@ -63,7 +63,7 @@ pub struct AccessRecord {
     /// Model name sent upstream.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub upstream_model: String,
-    /// Last status an engine gave.
+    /// Status of the answer that went to the client; without one the last status an engine gave.
     #[serde(skip_serializing_if = "is_zero")]
     pub upstream_status_code: u16,
     /// Attempts made.

@@ -84,6 +84,18 @@ impl AdmissionMeter for Metrics {
     }
 
     /// As in kthena, who waited in vain also counts as cancelled.
+    fn closed(&self, kind: QueueKind, model: &str, waited: Duration) {
+        self.cancelled(kind, model, waited);
+        self.admission.denied.with_label_values(&[model, "closed"]).inc();
+    }
+
+    /// Counts as cancelled too.
+    fn displaced(&self, kind: QueueKind, model: &str, waited: Duration) {
+        self.cancelled(kind, model, waited);
+        self.rejected(kind, model);
+    }
+
+    /// Counts as cancelled too.
     fn timed_out(&self, kind: QueueKind, model: &str, waited: Duration) {
         self.cancelled(kind, model, waited);
         self.admission.denied.with_label_values(&[model, "timed_out"]).inc();
@@ -125,15 +137,18 @@ mod tests {
         metrics.cancelled(kind, "m", Duration::ZERO);
         metrics.timed_out(kind, "m", Duration::from_secs(60));
         metrics.rejected(kind, "m");
+        metrics.closed(kind, "m", Duration::ZERO);
+        metrics.displaced(kind, "m", Duration::ZERO);
         let page = metrics.render();
         for line in [
             r#"kthena_router_fairness_queue_size{model="m",user_id="_all"} 3"#,
             r#"kthena_router_fairness_queue_inflight{model="m"} 2"#,
             r#"kthena_router_fairness_queue_dequeue_total{model="m",user_id="_all"} 1"#,
-            r#"kthena_router_fairness_queue_cancelled_total{model="m",user_id="_all"} 2"#,
+            r#"kthena_router_fairness_queue_cancelled_total{model="m",user_id="_all"} 4"#,
             r#"kthena_router_fairness_queue_duration_seconds_bucket{model="m",user_id="_all",le="0.01"} 1"#,
             r#"kvasir_admission_denied_total{model="m",reason="timed_out"} 1"#,
-            r#"kvasir_admission_denied_total{model="m",reason="full"} 1"#,
+            r#"kvasir_admission_denied_total{model="m",reason="full"} 2"#,
+            r#"kvasir_admission_denied_total{model="m",reason="closed"} 1"#,
         ] {
             assert!(page.contains(line), "{line} is missing in\n{page}");
         }

@@ -11,6 +11,42 @@ use crate::json::{Cursor, Kind, Value};
 /// client sent under this name.
 pub type Addition = (&'static str, Bytes);
 
+/// Whether a member tells an engine where a prompt's cache comes from or goes to: what to fetch from whom, the room to
+/// meet in, the rank. vLLM knows the first one, SGLang the others.
+pub(crate) fn is_hand_over(key: &str) -> bool {
+    matches!(
+        key,
+        "kv_transfer_params"
+            | "bootstrap_host"
+            | "bootstrap_port"
+            | "bootstrap_room"
+            | "bootstrap_pair_key"
+            | "data_parallel_rank"
+            | "routed_dp_rank"
+            | "disagg_prefill_dp_rank"
+    )
+}
+
+/// The body without what a client says of the hand-over between two engines. Only the router knows who they are; a
+/// client's word would send an engine to an address of the client's choice, or to a rank where nobody waits.
+///
+/// `None` when the body is no JSON object.
+pub fn without_hand_over(body: &Bytes) -> Option<Bytes> {
+    Remade::of(body, |key, _| is_hand_over(key))?.finish(&[])
+}
+
+/// Whether `prompt`, the checked JSON of that member, is a list of two prompts or more: texts, or lists of token ids.
+pub fn are_several_prompts(prompt: &[u8]) -> bool {
+    let mut cursor = Cursor::at(prompt, 1);
+    cursor.skip_space();
+    let is_list = prompt.first() == Some(&b'[') && matches!(cursor.peek(), Some(b'"' | b'['));
+    if !is_list || cursor.value().is_err() {
+        return false;
+    }
+    cursor.skip_space();
+    cursor.peek() == Some(b',')
+}
+
 /// How the prefill engine is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PrefillShape {
@@ -24,7 +60,8 @@ pub struct PrefillShape {
 /// The body for the engine that computes the prompt: no stream, one token, and nothing that contradicts that.
 ///
 /// `stream`, `stream_options` and `background` are left out, and `min_tokens` above 1. The limit of tokens becomes 1:
-/// `max_tokens`, and `max_completion_tokens` where it is there and not null; `max_output_tokens` of the Responses API.
+/// `max_tokens`, and `max_completion_tokens` where it is there and not null; `max_output_tokens` of the Responses API,
+/// whose `store` becomes false: nobody would ever ask for what the prefill engine had stored.
 /// With [`PrefillShape::one_sample`], `n` and `best_of` above 1 become 1. Every other byte stays; what is new comes at
 /// the end. A repeated key is treated wherever it stands, so that every reader finds the same.
 ///
@@ -43,7 +80,7 @@ pub fn body_for_prefill(shape: PrefillShape, body: &Bytes, additions: &[Addition
     };
     let mut remade = Remade::of(body, |key, value| match key {
         "stream" | "stream_options" => true,
-        "background" => shape.kind == RequestKind::Responses,
+        "background" | "store" => shape.kind == RequestKind::Responses,
         "min_tokens" => is_above_one(body, value),
         "max_completion_tokens" if limit == "max_tokens" => {
             value.kind != Kind::Null && one("max_completion_tokens")
@@ -54,6 +91,9 @@ pub fn body_for_prefill(shape: PrefillShape, body: &Bytes, additions: &[Addition
     })?;
     for name in ones {
         remade.add(name, b"1");
+    }
+    if shape.kind == RequestKind::Responses {
+        remade.add("store", b"false");
     }
     remade.finish(additions)
 }
@@ -69,9 +109,13 @@ pub fn body_for_decode(body: &Bytes, additions: &[Addition]) -> Option<Bytes> {
     Remade::of(body, |key, _| additions.iter().any(|(name, _)| *name == key))?.finish(additions)
 }
 
-/// A number that is not known to be 0 or 1.
+/// A number that is not known to be 0 or 1. Engines read numbers out of strings too.
 fn is_above_one(body: &[u8], value: &Value) -> bool {
-    value.kind == Kind::Number && value.as_u64(body).is_none_or(|count| count > 1)
+    match value.kind {
+        Kind::Number => value.as_u64(body).is_none_or(|count| count > 1),
+        Kind::String { .. } => true,
+        _ => false,
+    }
 }
 
 /// An object in the making, its closing brace still to come.

@@ -20,8 +20,9 @@ const STEERING: [&str; 5] = [
     "x-envoy-original-dst-host",
 ];
 
-/// Families of such headers: our own, and the endpoint picker's.
-const STEERING_PREFIXES: [&str; 2] = ["x-kvasir-", "x-gateway-"];
+/// Families of such headers: our own, the endpoint picker's, and what SGLang may be set up to take in the place of a
+/// body's members, among them where to meet a prefill engine.
+const STEERING_PREFIXES: [&str; 3] = ["x-kvasir-", "x-gateway-", "x-override-"];
 
 /// The names that a message's `Connection` header declares hop-by-hop.
 #[derive(Clone, Debug, Default)]
@@ -162,6 +163,7 @@ mod tests {
             ("x-kvasir-endpoint", "x"),
             ("x-gateway-destination-endpoint", "x"),
             ("x-prefiller-host-port", "x"),
+            ("x-override-bootstrap-host", "x"),
             ("x-gatewayish", "stays"),
             ("content-type", "application/json"),
             ("content-encoding", "gzip"),

@@ -18,7 +18,9 @@ mod sse;
 mod usage;
 
 pub use answer::BodyTap;
-pub use disaggregate::{Addition, PrefillShape, body_for_decode, body_for_prefill};
+pub use disaggregate::{
+    Addition, PrefillShape, are_several_prompts, body_for_decode, body_for_prefill, without_hand_over,
+};
 pub use encoding::{DecodeError, decode_body};
 pub use field::field_at;
 pub use json::MAX_DEPTH;

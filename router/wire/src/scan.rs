@@ -11,6 +11,7 @@ use bytes::Bytes;
 use kvasir_core::{Prompt, RequestKind};
 use smallvec::SmallVec;
 
+use crate::disaggregate::is_hand_over;
 use crate::json::{Cursor, Kind, Member, Members, Value};
 
 use prompt::Replacements;
@@ -59,6 +60,10 @@ pub struct Scan {
     pub background: bool,
     /// `store` of the Responses API, when it is a boolean.
     pub store: Option<bool>,
+    /// Whether the client says where a prompt's cache comes from or goes to; see [`without_hand_over`].
+    ///
+    /// [`without_hand_over`]: crate::without_hand_over
+    pub hands_over: bool,
     pub(crate) model_spans: Spans,
     pub(crate) stream_options_spans: Spans,
     pub(crate) stream_options_kind: Option<Kind>,
@@ -147,12 +152,14 @@ struct Fields {
     previous_response_id: Option<Value>,
     background: Option<Value>,
     store: Option<Value>,
+    hands_over: bool,
 }
 
 impl Fields {
     fn keep(&mut self, kind: RequestKind, body: &[u8], member: Member) -> Result<(), ScanError> {
         // A key that is no text (half of a surrogate pair) is none of ours.
         let Some(key) = member.key.decode(body) else { return Ok(()) };
+        self.hands_over |= is_hand_over(&key);
         let slot = match key.as_ref() {
             "model" => {
                 keep_span(&mut self.model_spans, &member.value, "model")?;
@@ -206,6 +213,7 @@ impl Fields {
                 Some(Kind::False) => Some(false),
                 _ => None,
             },
+            hands_over: self.hands_over,
             stream_options_kind: self.stream_options.map(|value| value.kind),
             model_spans: self.model_spans,
             stream_options_spans: self.stream_options_spans,

@@ -49,7 +49,8 @@ pub struct AdmissionArgs {
     /// this longer. 0 is nothing: who uses much may then wait for as long as others come [default: 100]
     #[arg(long, env = "KVASIR_FAIRNESS_AGEING", value_name = "NUMBER", help_heading = HEADING)]
     pub fairness_ageing: Option<String>,
-    /// Requests that wait at once, those of all models together, 1 to 1000000; the next one gets 429 [default: 10000]
+    /// Requests that wait at once, those of all models together, 1 to 1000000; of more, the latest of the user with the most
+    /// waiting gets 429 [default: 10000]
     #[arg(long, env = "KVASIR_FAIRNESS_MAX_WAITING", value_name = "COUNT", help_heading = HEADING)]
     pub fairness_max_waiting: Option<String>,
     /// Taken, and not needed: the order is that of the moment a request begins, so nothing has to be put back
@@ -73,7 +74,8 @@ pub struct AdmissionArgs {
     /// Requests of one model that run at once through this router, for each pod that serves it [default: 16]
     #[arg(long, env = "KVASIR_SESSION_BOOST_INFLIGHT_PER_POD", value_name = "COUNT", help_heading = HEADING)]
     pub session_boost_inflight_per_pod: Option<String>,
-    /// How long the place of a request that has ended is kept, for the same conversation to go on [default: 0]
+    /// How long the place of a request that has ended is kept for the next one of its conversation, which begins at once
+    /// when it comes [default: 0]
     #[arg(long, env = "KVASIR_SESSION_BOOST_GRACE_PERIOD", value_name = "DURATION", help_heading = HEADING)]
     pub session_boost_grace_period: Option<String>,
     /// Longest wait in the session-boost queue; then the client gets 504; 0 waits for as long as the client does

@@ -1,6 +1,7 @@
 //! Users in turn.
 
 use kvasir_settings::resolved::FairnessSettings;
+use kvasir_suite::eventually;
 
 use crate::scene::{
     NUMBER, USER, ask, engine, occupy, one_at_a_time, order_of, outcome, router, serve, waiting,
@@ -84,4 +85,24 @@ async fn use_of_the_past_counts() {
     let waits = r#"kthena_router_fairness_queue_duration_seconds_count{model="test-model",user_id="_all"}"#;
     assert_eq!(router.metric(waits), Some(4.0));
     assert!(!router.metrics_page().contains("heavy"), "no user is a label");
+}
+
+/// Nobody says what an answer cost whose client left in the middle of it; it was not for nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_leaves_in_the_middle_of_an_answer_is_charged() {
+    let engine = engine().await;
+    let router = router(&engine, one_at_a_time()).await;
+    let left = occupy(&router, &engine, &[(USER, "leaver")]).await;
+    left.abort();
+    eventually("the engine is told", || engine.left() == 1).await;
+    let running = occupy(&router, &engine, &[(USER, "other")]).await;
+    let late = ask(&router, &[(USER, "leaver")]);
+    waiting(&router, 1).await;
+    let light = ask(&router, &[(USER, "light")]);
+    waiting(&router, 2).await;
+    serve(&engine, 2).await;
+    assert_eq!(order_of(&engine, USER, 2), ["light", "leaver"]);
+    for asked in [running, late, light] {
+        assert_eq!(outcome(asked).await.0, 200);
+    }
 }

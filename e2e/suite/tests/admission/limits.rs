@@ -129,6 +129,7 @@ async fn a_shutdown_answers_all_who_wait() {
         assert_eq!((answer.status().as_u16(), &body["error"]["code"]), (503, &"shutting_down".into()));
         assert!(answer.headers().contains_key(RETRY_AFTER));
     }
+    assert_eq!((denied(&router, "closed"), cancelled(&router)), (Some(3.0), Some(3.0)));
     engine.proceed();
     assert_eq!(outcome(running).await.0, 200);
     assert_eq!(router.stop().await.unwrap(), Served::Drained);

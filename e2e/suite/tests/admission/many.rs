@@ -50,7 +50,7 @@ async fn ten_thousand_wait_in_little_memory_and_are_all_answered() {
     waiting(&router, MANY).await;
     let grown = resident().saturating_sub(before);
     assert!(grown < MANY as u64 * MOST_EACH, "{grown} bytes for {MANY} that wait");
-    assert_eq!(outcome(ask(&router, &[])).await, (429, "queue_full".to_owned()));
+    assert_eq!(outcome(ask(&router, &[(USER, "user-0")])).await, (429, "queue_full".to_owned()));
     router.signals.stop.cancel();
     while let Some(answered) = all.join_next().await {
         let answer = answered.unwrap().unwrap();

@@ -1,5 +1,7 @@
 //! Conversations that go on before those that begin, and the two gates before them.
 
+use std::time::{Duration, Instant};
+
 use kvasir_core::{EngineSample, SampleSink as _};
 use kvasir_settings::resolved::{AdmissionSettings, SessionBoostSettings};
 use kvasir_suite::eventually;
@@ -22,7 +24,11 @@ fn one_for_each_pod() -> SessionBoostSettings {
 }
 
 async fn router(engines: &[&Scripted]) -> Router {
-    let mut settings = settings_of(engines, AdmissionSettings::SessionBoost(one_for_each_pod()));
+    router_with(engines, one_for_each_pod()).await
+}
+
+async fn router_with(engines: &[&Scripted], boost: SessionBoostSettings) -> Router {
+    let mut settings = settings_of(engines, AdmissionSettings::SessionBoost(boost));
     settings.models[0].aliases = vec!["alias".into()];
     Router::start(settings).await.unwrap()
 }
@@ -97,4 +103,46 @@ async fn nobody_begins_while_every_engine_has_a_queue() {
     arrived(&engine, 1).await;
     engine.proceed();
     assert_eq!(outcome(asked).await.0, 200);
+}
+
+async fn nobody_runs(router: &Router) {
+    let series = format!(r#"kthena_router_session_boost_queue_inflight{{model="{MODEL}"}}"#);
+    eventually("nobody runs", || router.metric(&series) == Some(0.0)).await;
+}
+
+/// The next turn has the place that is kept for it at once, while somebody else waits before it who is not let in.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_place_is_kept_for_the_next_turn_of_a_conversation() {
+    let engine = engine().await;
+    let router =
+        router_with(&[&engine], SessionBoostSettings { grace_period: LONG, ..one_for_each_pod() }).await;
+    let turn = occupy(&router, &engine, &[(SESSION, "talk"), (NUMBER, "first")]).await;
+    let other = ask(&router, &[(NUMBER, "other")]);
+    waiting(&router, MODEL, 1).await;
+    engine.proceed();
+    assert_eq!(outcome(turn).await.0, 200);
+    nobody_runs(&router).await;
+    let next = occupy(&router, &engine, &[(SESSION, "talk"), (NUMBER, "next")]).await;
+    engine.proceed();
+    assert_eq!(outcome(next).await.0, 200);
+    assert_eq!(order_of(&engine, NUMBER, 0), ["first", "next"]);
+    other.abort();
+    waiting(&router, MODEL, 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_place_that_nobody_comes_for_is_given_to_the_next_in_line() {
+    let engine = engine().await;
+    let grace_period = Duration::from_millis(100);
+    let router = router_with(&[&engine], SessionBoostSettings { grace_period, ..one_for_each_pod() }).await;
+    let turn = occupy(&router, &engine, &[(SESSION, "talk")]).await;
+    let other = ask(&router, &[]);
+    waiting(&router, MODEL, 1).await;
+    let told = Instant::now();
+    engine.proceed();
+    assert_eq!(outcome(turn).await.0, 200);
+    arrived(&engine, 2).await;
+    assert!(told.elapsed() >= grace_period);
+    engine.proceed();
+    assert_eq!(outcome(other).await.0, 200);
 }

@@ -48,6 +48,8 @@ pub(super) struct Fleets {
     rest: Arc<Fleet>,
     pages: Box<[OnceLock<Box<[Seen]>>]>,
     requests: Box<[Request]>,
+    /// Turns taken: one for each request that was sent.
+    turns: AtomicU32,
 }
 
 /// The endpoints of one model, taken together.
@@ -69,6 +71,8 @@ struct Seen {
     /// What the last decision saw there: the work (`f32` bits, no number where it is not known well) above the cycle's
     /// number (its lower 32 bits).
     view: AtomicU64,
+    /// Its turn, when a request was last sent there; 0 before the first one.
+    sent: AtomicU32,
     fit: Mutex<Fit>,
 }
 
@@ -88,6 +92,7 @@ impl Fleets {
             rest: Arc::new(Fleet::new()),
             pages: (0..PAGES).map(|_| OnceLock::new()).collect(),
             requests: (0..REQUESTS).map(|_| Request::default()).collect(),
+            turns: AtomicU32::new(0),
         }
     }
 
@@ -120,8 +125,18 @@ impl Fleets {
         }
     }
 
+    /// How many requests this router has sent since it last sent one there; `None` where it sent none.
+    pub(super) fn since(&self, endpoint: &Endpoint) -> Option<u32> {
+        let sent = self.seen(endpoint)?.sent.load(Ordering::Relaxed);
+        (sent > 0).then(|| self.turns.load(Ordering::Relaxed).wrapping_sub(sent))
+    }
+
     /// A request leaves for `endpoint`: what the decision saw there is what its answer will be measured by.
     pub(super) fn left(&self, endpoint: &Endpoint, cycle: &CycleState) {
+        if let Some(seen) = self.seen(endpoint) {
+            let turn = self.turns.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+            seen.sent.store(turn.max(1), Ordering::Relaxed);
+        }
         let Some(request) = self.request(cycle).filter(|_| endpoint.role != Role::Decode) else { return };
         let view = self.seen(endpoint).map_or(0, |seen| seen.view.load(Ordering::Relaxed));
         let known = view & u64::from(u32::MAX) == number_of(cycle);
@@ -243,6 +258,7 @@ impl Seen {
             pace: AtomicU64::new(Pace::UNSEEN.to_bits()),
             last: AtomicU32::new(0),
             view: AtomicU64::new(0),
+            sent: AtomicU32::new(0),
             fit: Mutex::new(Fit::remembering(ENDPOINT_MEMORY)),
         }
     }

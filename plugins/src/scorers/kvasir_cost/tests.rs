@@ -319,7 +319,7 @@ fn near_counts_of_requests_are_equal_where_others_send_too() {
     for (requests, kept) in
         [(0, 0), (1, 1), (7, 7), (8, 8), (9, 8), (15, 14), (16, 16), (19, 16), (33, 32), (63, 56)]
     {
-        assert_eq!(rounded(requests), kept, "{requests}");
+        assert_eq!(ranking::rounded(requests), kept, "{requests}");
     }
     let scorer = KvasirCost::default();
     let with = |in_flight, peers_in_flight| Load { in_flight, peers_in_flight, ..Load::default() };
@@ -351,4 +351,47 @@ fn company_moves_requests_from_crowds_as_far_as_answers_are_long() {
     }
     assert!((scorer.answer.get() - 8.0).abs() < 1.0, "{}", scorer.answer.get());
     assert_eq!(choose(&scorer, &cycle(None), &pool, 1), 0, "as answers have been");
+}
+
+#[test]
+fn where_everybody_queues_a_prompt_stays_with_its_holder_and_a_hot_one_is_left() {
+    let scorer = KvasirCost::default();
+    let cycle = asking(8000, &[7984, 0, 0, 0, 0, 0, 0, 0]);
+    // Three prompts' time apart: where others have room, the holder is left.
+    let hot = pool_of([28_000, 0, 0, 0, 0, 0, 0, 0].map(queued));
+    assert_ne!(choose(&scorer, &cycle, &hot, 1), 0);
+    let two_hot = pool_of([28_000, 28_000, 0, 0, 0, 0, 0, 0].map(queued));
+    assert_ne!(choose(&scorer, &cycle, &two_hot, 1), 0);
+    // As far apart, with a prompt's time queued everywhere.
+    let all = pool_of([36_000, 8000, 8000, 8000, 8000, 8000, 8000, 8000].map(queued));
+    assert_eq!(choose(&scorer, &cycle, &all, 1), 0);
+    // Not for ever.
+    let too_long = pool_of([240_000, 8000, 8000, 8000, 8000, 8000, 8000, 8000].map(queued));
+    assert_ne!(choose(&scorer, &cycle, &too_long, 1), 0);
+}
+
+#[test]
+fn congestion_binds_no_short_prompt_to_whoever_holds_its_first_block() {
+    let scorer = KvasirCost::default();
+    let cycle = asking(100, &[16, 0, 0, 0]);
+    let pool = pool_of([3000, 2000, 2000, 2000].map(queued));
+    assert!((1..40).all(|seed| choose(&scorer, &cycle, &pool, seed) != 0));
+}
+
+#[test]
+fn equals_take_turns() {
+    let scorer = KvasirCost::default();
+    let pool = pool_of([Load::default(); 4]);
+    let cycle = asking(500, &[]);
+    let mut order = Vec::new();
+    for seed in 0..40 {
+        let index = choose(&scorer, &cycle, &pool, seed);
+        scorer.dispatched(&cycle, &pool.all()[index].endpoint, InFlightCost::default());
+        order.push(index);
+    }
+    for round in order.chunks(4) {
+        let mut seen = round.to_vec();
+        seen.sort_unstable();
+        assert_eq!(seen, [0, 1, 2, 3], "{order:?}");
+    }
 }

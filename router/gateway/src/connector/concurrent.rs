@@ -9,6 +9,7 @@ use kvasir_wire::{Addition, body_for_decode, body_for_prefill};
 
 use super::upstream::{self, Late, Prefill, Prompt};
 use super::{Answer, Exchange, Failure, Running};
+use crate::buffers::HeldBytes;
 use crate::dispatch::answered;
 use crate::leg::LegError;
 use crate::outbound;
@@ -53,7 +54,8 @@ pub(super) async fn attempt<'g>(
             return match answer {
                 Ok(mut answer) if answer.header.status.is_success() => {
                     let endpoint = Arc::clone(&prefill.endpoint);
-                    let late = Late { prefill: prefilling, endpoint, model: bound.request.model.clone() };
+                    let (model, held) = (bound.request.model.clone(), HeldBytes::default());
+                    let late = Late { prefill: prefilling, endpoint, model, held };
                     answer.prompt = Prompt::Pending(late);
                     Ok(answer)
                 }

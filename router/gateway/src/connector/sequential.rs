@@ -28,7 +28,7 @@ pub(super) async fn attempt<'g>(
     trail: &mut Trail<'_>,
 ) -> Result<Answer<'g>, Failure> {
     let Exchange { gateway, bound, placed } = exchange;
-    let hands_over = matches!(kind, ConnectorKind::Nixl | ConnectorKind::Mooncake);
+    let hands_over = kind.hands_over_params();
     let mut decoding = Running::begin(gateway, placed, pick.index, &pick.endpoint, Phase::Decode);
     let mut computing = Running::begin(gateway, placed, prefill.index, &prefill.endpoint, Phase::Prefill);
     decoding.predicted = computing.predicted;

@@ -11,6 +11,7 @@ use pingora_http::{RequestHeader, ResponseHeader};
 
 use super::{Answer, Failure, Running};
 use crate::Gateway;
+use crate::buffers::HeldBytes;
 use crate::leg::{Leg, LegError};
 
 /// Longest answer that is read of a prefill engine. One token and its log probabilities are a few hundred bytes; those of
@@ -118,6 +119,8 @@ pub(crate) struct Late<'g> {
     pub endpoint: std::sync::Arc<Endpoint>,
     /// For the metrics.
     pub model: ModelName,
+    /// What its body occupies.
+    pub held: HeldBytes,
 }
 
 impl<'g> Prompt<'g> {
@@ -139,12 +142,21 @@ impl<'g> Prompt<'g> {
         }
     }
 
-    /// Usage as it is true: the endpoint that only decodes finds in its cache what was just brought there.
-    pub(crate) fn correct(&self, usage: Usage) -> Usage {
+    /// The number of cached tokens, as far as it is known by now, that takes the place of the answer's own; `None` where
+    /// that one is true. The endpoint that only decodes finds in its cache what was just brought there.
+    pub(crate) fn cached(&self) -> Option<Option<u64>> {
         match self {
-            Self::Here => usage,
-            Self::Elsewhere(cached) => Usage { cached_tokens: *cached, ..usage },
-            Self::Pending(_) | Self::Unknown => Usage { cached_tokens: None, ..usage },
+            Self::Here => None,
+            Self::Elsewhere(cached) => Some(*cached),
+            Self::Pending(_) | Self::Unknown => Some(None),
+        }
+    }
+
+    /// Usage as it is true.
+    pub(crate) fn correct(&self, usage: Usage) -> Usage {
+        match self.cached() {
+            None => usage,
+            Some(cached_tokens) => Usage { cached_tokens, ..usage },
         }
     }
 }

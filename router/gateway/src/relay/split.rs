@@ -10,6 +10,7 @@ use pingora_core::protocols::http::ServerSession;
 
 use super::next_piece;
 use crate::Gateway;
+use crate::buffers::HeldBytes;
 use crate::connector::{Answer, Failure, Prefill, Prompt};
 use crate::dispatch::{answered, failed};
 use crate::settle::Trail;
@@ -18,20 +19,22 @@ use crate::settle::Trail;
 /// began; only the word is on its way.
 const LATEST_WORD: Duration = Duration::from_millis(100);
 
-/// Takes the answer's body in, so that its number of cached tokens can be corrected before its length is told. True when
-/// that was all of it: `answer.first` is then the whole. A body above [`MAX_EVENT_BYTES`] is passed on as it is.
+/// Takes the answer's body in, so that its number of cached tokens can be corrected before its length is told. With what
+/// the body occupies when that was all of it: `answer.first` is then the whole. A body above [`MAX_EVENT_BYTES`], or one
+/// for which there is no room now, is passed on as it is.
 pub(super) async fn take_in(
     gateway: &Gateway,
     session: &mut ServerSession,
     answer: &mut Answer<'_>,
     trail: &mut Trail<'_>,
-) -> Result<bool, RouterError> {
+) -> Result<Option<HeldBytes>, RouterError> {
+    let mut held = HeldBytes::default();
     let mut body = BytesMut::new();
     let mut next = answer.first.take();
     let mut whole = true;
     while let Some(chunk) = next {
         body.extend_from_slice(&chunk);
-        whole = body.len() <= MAX_EVENT_BYTES;
+        whole = body.len() <= MAX_EVENT_BYTES && gateway.buffers.try_cover(&mut held, body.len());
         if !whole {
             break;
         }
@@ -41,15 +44,15 @@ pub(super) async fn take_in(
         wait_for_prompt(gateway, answer, trail).await;
     }
     let mut body = body.freeze();
-    if let (true, Prompt::Elsewhere(cached)) = (whole, &answer.prompt) {
-        body = correct_cached(&body, *cached);
+    if let (true, Some(cached)) = (whole, answer.prompt.cached()) {
+        body = correct_cached(&body, cached);
         if answer.header.headers.contains_key(header::CONTENT_LENGTH) {
             let told = answer.header.insert_header(header::CONTENT_LENGTH, body.len().to_string());
             told.map_err(|_| kvasir_core::ErrorKind::BadUpstream)?;
         }
     }
     answer.first = (!body.is_empty()).then_some(body);
-    Ok(whole)
+    Ok(whole.then_some(held))
 }
 
 /// Notes what the prompt's endpoint said while its answer was under way. A failure spoils nothing: where an answer comes,

@@ -70,6 +70,7 @@ impl Trail<'_> {
     pub(crate) fn fell_back(&mut self, reason: &'static str) {
         // What was begun so far is none of what it does now.
         self.decode_dropped();
+        self.log.prefill_pod.clear();
         if let Some(record) = &mut self.record {
             record.pd_fallback = Some(reason);
             self.gateway.metrics.pd_fallback(record.model.as_str(), reason);

@@ -14,7 +14,7 @@ families! {
         "Seconds that requests waited in the fairness queue before they began.";
     /// Fairness: left.
     FAIRNESS_CANCELLED = "kthena_router_fairness_queue_cancelled_total", Counter, &["model", "user_id"], &[],
-        "Requests that left the fairness queue before they began: client gone, time-out, shutdown.";
+        "Requests that left the fairness queue before they began: client gone, time-out, shutdown, or their place was given to a user with fewer waiting.";
     /// Fairness: begun.
     FAIRNESS_DEQUEUED = "kthena_router_fairness_queue_dequeue_total", Counter, &["model", "user_id"], &[],
         "Requests that the fairness queue let begin, those included that did not have to wait.";
@@ -35,10 +35,10 @@ families! {
         "Requests that the session-boost queue let begin, those included that did not have to wait.";
     /// Session boost: running.
     SESSION_BOOST_INFLIGHT = "kthena_router_session_boost_queue_inflight", Gauge, &["model"], &[],
-        "Requests that the session-boost queue let begin and that have not ended, places kept for a grace period included.";
+        "Requests that the session-boost queue let begin and that have not ended; a place that is kept for a grace period is not counted.";
     /// Denied.
     ADMISSION_DENIED = "kvasir_admission_denied_total", Counter, &["model", "reason"], &[],
-        "Requests that a queue did not let begin: timed_out, full (as many waited as may wait).";
+        "Requests that a queue did not let begin: timed_out, full (as many waited as may wait), closed (it waited when the router shut down or the model's last route was removed).";
     /// Shared use: peers.
     USAGE_PEERS = "kvasir_usage_peers", Gauge, &[], &[],
         "Other replicas whose users' use counts in the fairness queue, those that ended within the window too.";

@@ -13,5 +13,5 @@ families! {
         "Seconds from sending a request to its decode endpoint to the end of that answer; only where another endpoint computed the prompt.";
     /// Prefill given to a decode endpoint.
     PD_FALLBACK = "kvasir_pd_fallback_total", Counter, &["model", "reason"], &[],
-        "Requests that a decode endpoint got whole (`--pd-fallback`) by reason: no_pair, prefill_failed, no_transfer_params.";
+        "Requests that a decode endpoint got whole (`--pd-fallback`) by reason: no_pair, prefill_failed, no_transfer_params, and several_prompts in any case.";
 }

@@ -15,6 +15,7 @@ const TOUCHED: &[&str] = &[
     "max_output_tokens",
     "n",
     "best_of",
+    "store",
     "kv_transfer_params",
 ];
 
@@ -100,7 +101,10 @@ proptest! {
         } else {
             prop_assert_eq!(made.get("n"), sent.get("n"));
         }
-        if kind != RequestKind::Responses {
+        if kind == RequestKind::Responses {
+            prop_assert_eq!(&made["store"], &json!(false));
+        } else {
+            prop_assert_eq!(made.get("store"), sent.get("store"));
             let completion = &made["max_completion_tokens"];
             prop_assert!(completion.is_null() || *completion == json!(1));
         }

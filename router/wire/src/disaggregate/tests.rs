@@ -37,8 +37,10 @@ fn a_prefill_is_no_stream_of_one_token() {
         (
             Responses,
             r#"{"model":"m","max_output_tokens":100,"background":true,"max_tokens":7}"#,
-            r#"{"model":"m","max_tokens":7,"max_output_tokens":1}"#,
+            r#"{"model":"m","max_tokens":7,"max_output_tokens":1,"store":false}"#,
         ),
+        (Responses, r#"{"store":true}"#, r#"{"max_output_tokens":1,"store":false}"#),
+        (Chat, r#"{"store":true,"min_tokens":"5","n":"4"}"#, r#"{"store":true,"max_tokens":1,"n":1}"#),
         (RequestKind::Messages, r#"{"max_tokens":5,"max_tokens":6}"#, r#"{"max_tokens":1}"#),
         (Chat, "{ }", "{\"max_tokens\":1 }"),
     ];
@@ -81,5 +83,36 @@ fn nothing_to_add_copies_nothing_and_no_object_is_refused() {
         let shape = PrefillShape { kind: RequestKind::Chat, one_sample: true };
         assert_eq!(body_for_prefill(shape, &bad, &[]), None);
         assert_eq!(body_for_decode(&bad, &[("x", Bytes::from_static(b"1"))]), None);
+    }
+}
+
+#[test]
+fn a_clients_word_on_the_hand_over_is_cut_out_and_nothing_else() {
+    for (sent, expected) in [
+        (
+            r#"{"bootstrap_host":"evil", "model":"m","kv_transfer_params":{"remote_host":"evil"},"bootstrap_room":1,"bootstrap_\u0070ort":22,"a":{"bootstrap_host":1}}"#,
+            r#"{ "model":"m","a":{"bootstrap_host":1}}"#,
+        ),
+        (
+            r#"{"model":"m","data_parallel_rank":1,"bootstrap_pair_key":"k","routed_dp_rank":1,"disagg_prefill_dp_rank":2,"kv_transfer_params":null}"#,
+            r#"{"model":"m"}"#,
+        ),
+    ] {
+        let sent = Bytes::copy_from_slice(sent.as_bytes());
+        assert!(crate::scan(RequestKind::Chat, &sent).unwrap().hands_over);
+        let made = without_hand_over(&sent).unwrap();
+        assert_eq!(made, expected.as_bytes());
+        assert!(!crate::scan(RequestKind::Chat, &made).unwrap().hands_over);
+    }
+    assert_eq!(without_hand_over(&Bytes::from_static(b"[]")), None);
+}
+
+#[test]
+fn several_prompts_are_told_from_one() {
+    for one in [r#""a""#, "[]", "[1, 2]", r#"["a,b"]"#, "[ [1,2] ]", r#"[{"a":1},{}]"#, "7", "", "["] {
+        assert!(!are_several_prompts(one.as_bytes()), "{one}");
+    }
+    for several in [r#"["a","b"]"#, r#"[ "a\"" , "b"]"#, "[[1],[2, 3]]", "[ [1] ,[]]"] {
+        assert!(are_several_prompts(several.as_bytes()), "{several}");
     }
 }

@@ -55,7 +55,8 @@ pub struct StreamTap {
     facts: Facts,
     /// Whether events may go on otherwise than they came, so that each is held until its payload is complete.
     edits: bool,
-    /// The number of cached tokens that takes the engine's place.
+    /// The number of cached tokens that takes the engine's place, and its spelling.
+    corrected_to: Option<Option<u64>>,
     cached: Bytes,
     stage: Stage,
     /// Set while the current line began in an earlier chunk.
@@ -85,6 +86,7 @@ impl StreamTap {
         Self {
             facts: Facts::new(kind, hides),
             edits: hides,
+            corrected_to: None,
             cached: Bytes::new(),
             stage: Stage::Between,
             begun: None,
@@ -101,12 +103,13 @@ impl StreamTap {
         self
     }
 
-    /// From now on, and for the rest of the stream, usage has this number of cached tokens in the place of the engine's own; `None` becomes null. Only
-    /// for a tap that is [`correcting`](Self::correcting). Usage without such a number stays as it is, and so does
+    /// From now on usage has this number of cached tokens in the place of the engine's own; `None` becomes null. Only for a
+    /// tap that is [`correcting`](Self::correcting). Usage without such a number stays as it is, and so does
     /// Anthropic's, where the number is no part of another one.
     pub fn correct_cached(&mut self, cached: Option<u64>) {
-        if self.edits && !self.facts.corrects {
+        if self.edits && self.corrected_to != Some(cached) {
             self.facts.corrects = true;
+            self.corrected_to = Some(cached);
             self.cached = cached_text(cached);
         }
     }

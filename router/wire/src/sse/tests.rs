@@ -315,6 +315,7 @@ fn a_correction_may_come_late_or_never_and_hidden_usage_stays_hidden() {
     let (front, back) = VLLM.split_at(VLLM.len() / 2);
     let mut tap = StreamTap::new(RequestKind::Chat, false).correcting();
     let mut out = Pieces::new();
+    tap.correct_cached(None);
     tap.push(Bytes::copy_from_slice(front.as_bytes()), &mut out);
     tap.correct_cached(Some(3));
     tap.push(Bytes::copy_from_slice(back.as_bytes()), &mut out);

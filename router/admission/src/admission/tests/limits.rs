@@ -15,7 +15,7 @@ const MOST_BYTES: usize = 1024;
 async fn ten_thousand_wait_and_no_more() {
     let bench = fairness(places(1));
     let permit = bench.admission.admit(ask(Some("first"), None)).await.unwrap();
-    let users: Vec<String> = (0..10_000).map(|number| format!("user{}", number % 7000)).collect();
+    let users: Vec<String> = (0..10_000).map(|number| format!("user{}", number)).collect();
     let mut waiting = Vec::new();
     for user in &users {
         let mut future = Box::pin(bench.admission.admit(ask(Some(user), None)));
@@ -62,6 +62,45 @@ async fn ten_thousand_wait_and_no_more() {
     assert_eq!(bench.meter.heard().most_in_flight, 1);
 }
 
+/// Whoever sends as much as may wait loses its latest to others, until both have as many.
+#[tokio::test(start_paused = true)]
+async fn a_crowd_of_one_user_does_not_keep_others_out() {
+    let bench = fairness(FairnessOptions { max_waiting: 10, ..places(1) });
+    let permit = bench.admission.admit(ask(Some("first"), None)).await.unwrap();
+    let mut crowd = Vec::new();
+    for _ in 0..10 {
+        crowd.push(ask_aside(&bench.admission, Some("crowd"), None).await);
+    }
+    let mut few = Vec::new();
+    for left in (5..10).rev() {
+        few.push(ask_aside(&bench.admission, Some("few"), None).await);
+        let gone = crowd.pop().unwrap();
+        assert_eq!(gone.await.unwrap().unwrap_err(), Denied::Full);
+        assert!(crowd.iter().all(|waiting| !waiting.is_finished()) && crowd.len() == left);
+    }
+    for user in ["few", "crowd"] {
+        assert_eq!(bench.admission.admit(ask(Some(user), None)).await.unwrap_err(), Denied::Full);
+    }
+    let heard = bench.meter.heard();
+    assert_eq!((heard.displaced, heard.rejected, heard.size, bench.admission.waiting()), (5, 2, 10, 10));
+    // One that leaves before it hears that it was sent away counts once.
+    let mut unaware = Box::pin(bench.admission.admit(ask(Some("few"), None)));
+    few.pop().unwrap().abort();
+    settle().await;
+    assert!(asked_once(unaware.as_mut()).is_pending());
+    crowd.push(ask_aside(&bench.admission, Some("third"), None).await);
+    drop(unaware);
+    assert_eq!((bench.meter.heard().displaced, bench.meter.heard().cancelled), (6, 1));
+    drop(permit);
+    for waiting in crowd.into_iter().chain(few) {
+        drop(waiting.await.unwrap());
+    }
+    assert_eq!(
+        (bench.meter.heard().size, bench.meter.heard().in_flight, bench.admission.waiting()),
+        (0, 0, 0)
+    );
+}
+
 /// What befalls one request.
 #[derive(Clone, Debug)]
 struct Fate {
@@ -83,6 +122,7 @@ fn mode(kind: u8, most: usize) -> AdmissionMode {
         0 => AdmissionMode::Fairness(FairnessOptions {
             max_concurrent: most,
             queue_timeout: Duration::from_millis(500),
+            max_waiting: 12,
             ..FairnessOptions::default()
         }),
         1 => AdmissionMode::Fairness(FairnessOptions { max_qps: 50.0, ..FairnessOptions::default() }),
@@ -148,11 +188,12 @@ proptest! {
                 prop_assert!(heard.most_in_flight <= most, "{heard:?}");
             }
             prop_assert_eq!((heard.in_flight, heard.size, bench.admission.waiting()), (0, 0, 0));
-            prop_assert!(heard.dequeued.len() + heard.cancelled + heard.timed_out <= asked);
-            // Whoever waited was admitted, left, or gave up: one of the three.
+            let over = heard.dequeued.len() + heard.cancelled + heard.closed + heard.timed_out + heard.displaced;
+            prop_assert!(over <= asked);
+            // Whoever waited was admitted, left, was sent away, or gave up.
             let at_once = heard.dequeued.iter().filter(|waited| waited.is_zero()).count();
-            prop_assert!(heard.queued <= heard.dequeued.len() + heard.cancelled + heard.timed_out);
-            prop_assert!(heard.queued + at_once >= heard.dequeued.len() + heard.cancelled + heard.timed_out);
+            prop_assert!(heard.queued <= over);
+            prop_assert!(heard.queued + at_once >= over);
             // All places are free again.
             if closes.is_none() {
                 tokio::time::sleep(Duration::from_millis(50)).await;

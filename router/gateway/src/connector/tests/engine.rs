@@ -16,6 +16,10 @@ pub enum Say {
     Events(Vec<String>),
     /// A stream that breaks off.
     Cut(String),
+    /// A stream's first piece, then the rest of it at the signal; unless the router leaves first.
+    Pause(String, Arc<Notify>, Vec<String>),
+    /// These bytes, then the end of the connection.
+    Raw(Vec<u8>),
     /// Closes the connection.
     Close,
     /// Waits for the signal, then goes on; unless the router leaves first.
@@ -110,32 +114,56 @@ async fn act(stream: &mut TcpStream, say: Say, counts: &watch::Sender<(usize, us
         }
         Say::Events(pieces) => {
             stream.write_all(&stream_head()).await.unwrap();
-            for piece in pieces {
-                let chunk = format!("{:x}\r\n{piece}\r\n", piece.len());
-                stream.write_all(chunk.as_bytes()).await.unwrap();
-            }
-            return stream.write_all(b"0\r\n\r\n").await.is_ok();
+            return say_on(stream, &pieces).await;
         }
         Say::Cut(piece) => {
             stream.write_all(&stream_head()).await.unwrap();
-            stream.write_all(format!("{:x}\r\n{piece}\r\n", piece.len()).as_bytes()).await.unwrap();
+            stream.write_all(&chunk(&piece)).await.unwrap();
+            return false;
+        }
+        Say::Pause(piece, signal, rest) => {
+            stream.write_all(&stream_head()).await.unwrap();
+            stream.write_all(&chunk(&piece)).await.unwrap();
+            (signal, Then::On(rest))
+        }
+        Say::Raw(bytes) => {
+            stream.write_all(&bytes).await.unwrap();
             return false;
         }
         Say::Close => return false,
-        Say::When(signal, then) => (signal, Some(then)),
-        Say::Nothing => (Arc::new(Notify::new()), None),
+        Say::When(signal, then) => (signal, Then::Say(then)),
+        Say::Nothing => (Arc::new(Notify::new()), Then::On(Vec::new())),
     };
     let mut byte = [0; 1];
     tokio::select! {
         () = signal.notified() => match then {
-            Some(then) => Box::pin(act(stream, *then, counts)).await,
-            None => false,
+            Then::Say(then) => Box::pin(act(stream, *then, counts)).await,
+            Then::On(pieces) => say_on(stream, &pieces).await,
         },
         _ = stream.read(&mut byte) => {
             counts.send_modify(|counts| counts.1 += 1);
             false
         }
     }
+}
+
+/// What comes behind a signal.
+enum Then {
+    Say(Box<Say>),
+    /// The rest of a stream.
+    On(Vec<String>),
+}
+
+/// The rest of a stream, and its end.
+async fn say_on(stream: &mut TcpStream, pieces: &[String]) -> bool {
+    for piece in pieces {
+        stream.write_all(&chunk(piece)).await.unwrap();
+    }
+    stream.write_all(b"0\r\n\r\n").await.is_ok()
+}
+
+fn chunk(piece: &str) -> Vec<u8> {
+    format!("{:x}\r\n{piece}\r\n", piece.len()).into_bytes()
 }
 
 fn stream_head() -> Vec<u8> {
@@ -181,12 +209,16 @@ pub struct Got {
     pub whole: bool,
 }
 
-/// Sends a request whose answer is read by [`finish`].
+/// Sends a chat whose answer is read by [`finish`].
 pub async fn send(to: SocketAddr, body: &str) -> TcpStream {
+    send_to(to, "/v1/chat/completions", body).await
+}
+
+pub async fn send_to(to: SocketAddr, path: &str, body: &str) -> TcpStream {
     let mut stream = TcpStream::connect(to).await.unwrap();
     let length = body.len();
     let head = format!(
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: r\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n"
+        "POST {path} HTTP/1.1\r\nhost: r\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n"
     );
     stream.write_all(format!("{head}x-request-id: test\r\n\r\n{body}").as_bytes()).await.unwrap();
     stream

@@ -16,7 +16,7 @@ use kvasir_scheduler::{Profile, Scheduler};
 use kvasir_settings::resolved::{AdmissionSettings, Limits};
 use kvasir_state::plan::Disaggregation;
 use kvasir_state::{Plan, PlanEndpoint, PlanModel, ResponseMemory, RetryBudget, State, StateOptions};
-use kvasir_telemetry::Metrics;
+use kvasir_telemetry::{AccessLogger, Metrics};
 use kvasir_tokenize::Chain;
 use kvasir_upstream::{HyperSideClient, SideClientOptions};
 use parking_lot::Mutex;
@@ -157,6 +157,17 @@ impl House {
         decodes: &[&Engine],
         adjust: impl FnOnce(&mut Limits),
     ) -> Self {
+        Self::with_log(connector, prefills, decodes, adjust, None).await
+    }
+
+    /// The same, with an access log.
+    pub async fn with_log(
+        connector: ConnectorKind,
+        prefills: &[&Engine],
+        decodes: &[&Engine],
+        adjust: impl FnOnce(&mut Limits),
+        access_log: Option<AccessLogger>,
+    ) -> Self {
         let mut limits = kvasir_settings::Settings::default().limits;
         adjust(&mut limits);
         let clock: Arc<SystemClock> = Arc::new(SystemClock);
@@ -208,7 +219,7 @@ impl House {
             index: Arc::new(Index::new(clock.clone())),
             tokens: Arc::new(Chain::new(Vec::new(), client, state.clone(), clock.clone())),
             metrics,
-            access_log: None,
+            access_log,
             headers: Default::default(),
             connections: Connections::new(&limits, 4),
             ring: DecisionRing::new(16),
