@@ -78,8 +78,13 @@ async fn a_batch_is_one_pair_of_requests_or_goes_whole_where_one_hand_over_canno
         assert_eq!(answer["choices"].as_array().map(Vec::len), Some(6), "{connector}");
         assert_eq!(answer["usage"]["completion_tokens"], 18, "{connector}");
         site.is_clean().await;
-        let prefills = usize::from(!hands_over_one);
-        assert_eq!((site.exchanges(Role::Prefill).len(), site.exchanges(Role::Decode).len()), (prefills, 1));
+        // A whole request is no exchange.
+        let pairs = usize::from(!hands_over_one);
+        assert_eq!(
+            (site.exchanges(Role::Prefill).len(), site.exchanges(Role::Decode).len()),
+            (pairs, pairs)
+        );
+        assert_eq!(site.groups[0].decodes.iter().flat_map(requests).count(), 1, "{connector}");
     }
     Ok(())
 }
