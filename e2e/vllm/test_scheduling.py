@@ -34,7 +34,7 @@ class Verdicts(unittest.TestCase):
             [load(50, 900, succeeded=191), load(50, 900)],
             [load(50, 510), load(50, 500)],
             [load(120, 900), load(120, 900)],
-            [load(50, 900, requests=(190, 2)), load(50, 900)],
+            [load(50, 900, requests=(192, 0)), load(50, 900, requests=(192, 0))],
         )):
             rows = {**GOOD, **{"kvasir-cost": [scheduling.figures_of(each) for each in default]}}
             self.assertEqual(self.held(rows), [number != at for number in range(4)], at)

@@ -16,14 +16,17 @@ const TIMES_ROUND_ROBIN: f64 = 2.0;
 /// TTFT p90 may be so much above any other policy's.
 const SLACK: f64 = 0.03;
 
+/// Chance excuses no more than this share. Without a bound, whoever fails now and then is excused by how much it differs.
+const CHANCE_MOST: f64 = 0.1;
+
 /// KV demand from which reuse must show in TTFT.
 const FULL_DEMAND: f64 = 0.6;
 
 /// The demands in words.
 pub const TERMS: &str = "\
 Demanded of `kvasir-cost` under every workload: a hit rate at most 2 points below the better oracle's; a TTFT p90 at most \
-3 % (and twice the standard error of the difference over the seeds) above that of every other policy that needs no \
-perfect knowledge; and where KV demand is 60 % or more, at most half of round robin's.";
+3 % above that of every other policy that needs no perfect knowledge (and twice the standard error of the difference \
+over the seeds, but 10 % at most); and where KV demand is 60 % or more, at most half of round robin's.";
 
 /// A demand that was not met.
 #[derive(Clone, PartialEq, Debug)]
@@ -71,28 +74,33 @@ fn losses_under(rows: &[Row], nature: &Nature) -> Vec<Loss> {
             losses.push(Loss { workload, against, figure: "hit rate (%)", ours: hit(ours), bound });
         }
     }
-    let p90 = |row: &Row| row.over_seeds(|run| 1000.0 * run.ttft_p90);
+    let p90 = |row: &Row| 1000.0 * row.over_seeds(|run| run.ttft_p90).mean;
     let mine = p90(ours);
     for against in Policy::ALL {
         if against == Policy::KvasirCost || against.is_oracle() {
             continue;
         }
-        let Some(theirs) = of(against).map(p90) else { continue };
-        let bound = theirs.mean * (1.0 + SLACK) + 2.0 * standard_error(mine, theirs, ours.runs.len());
-        if mine.mean > bound {
-            losses.push(Loss { workload, against, figure: "TTFT p90 (ms)", ours: mine.mean, bound });
+        let Some(row) = of(against) else { continue };
+        let theirs = p90(row);
+        let chance = (2000.0 * standard_error(ours, row)).min(theirs * CHANCE_MOST);
+        let bound = theirs * (1.0 + SLACK) + chance;
+        if mine > bound {
+            losses.push(Loss { workload, against, figure: "TTFT p90 (ms)", ours: mine, bound });
         }
-        let half = theirs.mean / TIMES_ROUND_ROBIN;
-        if against == Policy::RoundRobin && nature.kv_demand >= FULL_DEMAND && mine.mean > half {
-            losses.push(Loss { workload, against, figure: "TTFT p90 (ms)", ours: mine.mean, bound: half });
+        let half = theirs / TIMES_ROUND_ROBIN;
+        if against == Policy::RoundRobin && nature.kv_demand >= FULL_DEMAND && mine > half {
+            losses.push(Loss { workload, against, figure: "TTFT p90 (ms)", ours: mine, bound: half });
         }
     }
     losses
 }
 
-/// Of the difference of two means of `count` values each.
-fn standard_error(one: Spread, other: Spread, count: usize) -> f64 {
-    ((one.deviation.powi(2) + other.deviation.powi(2)) / count.max(1) as f64).sqrt()
+/// Of the mean difference of TTFT p90, seconds. Seed by seed: both had the same requests, and what makes one seed harder
+/// than another is no chance between them.
+fn standard_error(one: &Row, other: &Row) -> f64 {
+    let pairs = one.runs.iter().zip(&other.runs);
+    let differences = Spread::of(pairs.map(|(one, other)| one.ttft_p90 - other.ttft_p90));
+    differences.deviation / (one.runs.len().max(1) as f64).sqrt()
 }
 
 #[cfg(test)]
@@ -129,6 +137,12 @@ mod tests {
             found(&[good.clone(), other(&[0.090, 0.090])], 0.7),
             [(Policy::KvCacheAware, "TTFT p90 (ms)")]
         );
-        assert_eq!(found(&[good, other(&[0.060, 0.120])], 0.7), [], "within the noise");
+        assert_eq!(found(&[good.clone(), other(&[0.088, 0.098])], 0.7), [], "within the noise");
+        let lost = [(Policy::KvCacheAware, "TTFT p90 (ms)")];
+        assert_eq!(found(&[good, other(&[0.050, 0.090])], 0.7), lost, "noise is no excuse for more");
+        let hard = row(Policy::KvasirCost, 0.80, &[0.105, 1.05]);
+        assert_eq!(found(&[hard, other(&[0.100, 1.0])], 0.7), [], "a hard seed is hard for both");
+        let failing = row(Policy::KvasirCost, 0.80, &[0.100, 0.100, 200.0]);
+        assert_eq!(found(&[failing, other(&[0.100, 0.100, 0.100])], 0.7), lost, "one failure counts");
     }
 }

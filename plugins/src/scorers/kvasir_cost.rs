@@ -113,6 +113,12 @@ const TYPICAL_TOKENS: f64 = 512.0;
 /// Share of each new value in a mean.
 const TYPICAL_STEP: f64 = 1.0 / 64.0;
 
+/// A value counts as this many times the mean at most, for one client, or an engine that counts wrongly, is not typical.
+const TYPICAL_MOST: f64 = 16.0;
+
+/// From a smaller mean, as from this one: tokens.
+const TYPICAL_LEAST: f64 = 64.0;
+
 /// The part of a token's prefill that is saved when its block is loaded from a slower tier. From the host's memory nearly
 /// all is, from a disk hardly anything; events name the tier, a hit does not.
 const LOADED_CREDIT: f64 = 0.7;
@@ -279,6 +285,7 @@ impl Mean {
     /// Of two at the same moment one may be lost: a mean can bear that.
     fn learn(&self, value: f64) {
         let before = self.get();
+        let value = value.min(TYPICAL_MOST * before.max(TYPICAL_LEAST));
         self.0.store((before + (value - before) * TYPICAL_STEP).to_bits(), Ordering::Relaxed);
     }
 }

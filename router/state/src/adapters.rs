@@ -6,6 +6,9 @@ use kvasir_core::{AdapterStanding, EngineAdapters};
 
 use crate::freshness::Freshness;
 
+/// Most names kept, whatever number of places an engine claims to have.
+const MOST_KEPT: usize = 1024;
+
 /// What an engine lists, its last report, and what it had loaded before.
 ///
 /// Engines name the adapters of requests that run or wait. One whose requests have ended stays in its place until another
@@ -36,7 +39,7 @@ impl AdapterMemory {
         let before = self.told.take().map(|told| told.kept).unwrap_or_default();
         let mut kept: Vec<String> = Vec::new();
         for name in now.running.iter().chain(&now.waiting).chain(&before) {
-            if kept.len() == now.most as usize {
+            if kept.len() == (now.most as usize).min(MOST_KEPT) {
                 break;
             }
             if !kept.contains(name) {
@@ -118,6 +121,17 @@ mod tests {
     #[test]
     fn nothing_is_remembered_where_the_number_of_places_is_unknown() {
         assert_eq!(standings(&[report(&["a"], &[], 0), report(&[], &[], 0)]), [Absent; 3]);
+    }
+
+    #[test]
+    fn an_engine_that_claims_endless_places_is_not_remembered_without_end() {
+        let (mut memory, at) = (AdapterMemory::default(), Instant::now());
+        for round in 0..4 {
+            let names: Vec<String> = (0..1000).map(|number| format!("{round}-{number}")).collect();
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            memory.seen(report(&names, &[], u32::MAX), at);
+        }
+        assert_eq!(memory.told.map(|told| told.kept.len()), Some(MOST_KEPT));
     }
 
     #[test]

@@ -5,6 +5,9 @@ use kvasir_core::EngineSample;
 use crate::clock::Nanos;
 use crate::engine::{Engine, EngineShape, EngineSums, Work};
 
+/// A mean over no observations is the last one for so many scrapes, as the router keeps it.
+const MEAN_STANDS: u32 = 30;
+
 /// A pod with what is on its way to it.
 pub(super) struct Pod {
     pub(super) engine: Engine,
@@ -16,6 +19,30 @@ pub(super) struct Pod {
     pub(super) first_tokens: (f64, u32),
     /// As the last scrape found them.
     scraped: EngineSums,
+    ttft: Held,
+    tpot: Held,
+}
+
+/// The mean of what was observed between two scrapes.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+struct Held {
+    mean: f64,
+    silent: u32,
+}
+
+impl Held {
+    /// Takes in the observations since the last scrape; 0 when there were none for long.
+    fn update(&mut self, sum: f64, count: u64) -> f64 {
+        if count > 0 {
+            *self = Self { mean: sum / count as f64, silent: 0 };
+        } else {
+            self.silent = self.silent.saturating_add(1);
+        }
+        if self.silent > MEAN_STANDS {
+            self.mean = 0.0;
+        }
+        self.mean
+    }
 }
 
 impl Pod {
@@ -28,6 +55,8 @@ impl Pod {
             batches: 0,
             first_tokens: (0.0, 0),
             scraped: EngineSums::default(),
+            ttft: Held::default(),
+            tpot: Held::default(),
         }
     }
 
@@ -43,11 +72,26 @@ impl Pod {
             running: self.engine.running() as u32,
             waiting: self.engine.waiting() as u32,
             kv_usage: f64::from(self.engine.pool().used()) / f64::from(shape.kv_blocks.max(1)),
-            ttft_seconds: if first_tokens > 0 { waited / f64::from(first_tokens) } else { 0.0 },
-            tpot_seconds: if tokens > 0 { token_seconds / tokens as f64 } else { 0.0 },
+            ttft_seconds: self.ttft.update(waited, u64::from(first_tokens)),
+            tpot_seconds: self.tpot.update(token_seconds, tokens),
             kv_blocks: shape.kv_blocks,
             block_size: shape.block_size,
             ..EngineSample::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mean_stands_while_nothing_is_observed_and_not_for_ever() {
+        let mut held = Held::default();
+        assert_eq!(held.update(0.0, 0), 0.0);
+        assert_eq!(held.update(3.0, 2), 1.5);
+        assert!((0..MEAN_STANDS).all(|_| held.update(0.0, 0) == 1.5));
+        assert_eq!(held.update(0.0, 0), 0.0);
+        assert_eq!(held.update(1.0, 2), 0.5);
     }
 }

@@ -8,7 +8,7 @@ use arc_swap::ArcSwap;
 use kvasir_core::{CycleState, Endpoint, ModelName, Role};
 use parking_lot::Mutex;
 
-use super::pace::{Fit, Pace};
+use super::pace::{Fit, Pace, TRUSTED};
 use crate::scorers::life_of;
 
 /// Observations that a fleet's pace rests on, and an endpoint's.
@@ -113,8 +113,9 @@ impl Fleets {
             return prior;
         }
         let own = Pace::from_bits(seen.pace.load(Ordering::Relaxed));
-        let age = answers.wrapping_sub(seen.last.load(Ordering::Relaxed));
-        let trust = if age <= STALE { 1.0 } else { 2.0 - age as f32 / STALE as f32 };
+        // Below 0 where an answer ended since `answers` was read.
+        let age = (answers.wrapping_sub(seen.last.load(Ordering::Relaxed)) as i32).max(0);
+        let trust = (2.0 - age as f32 / STALE as f32).min(1.0);
         if trust <= 0.0 { prior } else { set_apart(own, prior, trust) }
     }
 
@@ -181,7 +182,9 @@ impl Fleets {
             *fit = Fit::remembering(ENDPOINT_MEMORY);
             prior
         };
-        let pace = fit.learn(known, prior, ENDPOINT_PRIOR, work, seconds);
+        // One stall of a new endpoint in a fleet that is known (it compiles at its first request) is an outlier: else it
+        // would be taken to be that slow, and not be chosen until nobody trusts that any more.
+        let pace = fit.learn(known, prior, ENDPOINT_PRIOR, work, seconds, answers <= TRUSTED);
         seen.pace.store(pace.to_bits(), Ordering::Relaxed);
         seen.last.store(answers, Ordering::Relaxed);
         seen.owner.store(owner, Ordering::Release);
@@ -244,7 +247,7 @@ impl Fleet {
     fn learn(&self, work: f64, seconds: f64) -> (Pace, u32) {
         let mut fit = self.fit.lock();
         let (known, answers) = self.known();
-        let pace = fit.learn(known, Pace::UNSEEN, FLEET_PRIOR, work, seconds);
+        let pace = fit.learn(known, Pace::UNSEEN, FLEET_PRIOR, work, seconds, answers < TRUSTED);
         self.pace.store(pace.to_bits(), Ordering::Relaxed);
         self.answers.store(answers.wrapping_add(1), Ordering::Relaxed);
         (pace, answers.wrapping_add(1))

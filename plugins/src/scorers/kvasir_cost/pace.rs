@@ -48,8 +48,8 @@ const KNEE: f64 = 512.0;
 /// (compilation, preemption, a paused process) must not become the endpoint's pace.
 const OUTLIER: f64 = 3.0;
 
-/// Observations that are taken as they are, before there is anything to call an outlier of.
-const TRUSTED: u32 = 8;
+/// Answers of a fleet that are taken as they are, before there is anything to call an outlier of.
+pub(super) const TRUSTED: u32 = 8;
 
 /// A weighted least-squares line that forgets, pulled towards a prior line.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +59,6 @@ pub(super) struct Fit {
     seconds: f64,
     work_work: f64,
     work_seconds: f64,
-    seen: u32,
     keep: f64,
 }
 
@@ -72,13 +71,15 @@ impl Fit {
             seconds: 0.0,
             work_work: 0.0,
             work_seconds: 0.0,
-            seen: 0,
             keep: 1.0 - 1.0 / memory,
         }
     }
 
     /// Takes in that `work` tokens took `seconds`, where `known` was what was thought so far, and gives the line now. The
     /// prior counts like `prior_weight` observations.
+    ///
+    /// `early` says that `known` is little more than a guess. Then there are no outliers, but what is plainly quicker than
+    /// known shows that what came before was stalls (an engine compiles at its first requests), and they are forgotten.
     pub(super) fn learn(
         &mut self,
         known: Pace,
@@ -86,11 +87,14 @@ impl Fit {
         prior_weight: f64,
         work: f64,
         seconds: f64,
+        early: bool,
     ) -> Pace {
         let expected = known.time(work);
         let seconds =
-            if self.seen < TRUSTED { seconds } else { seconds.clamp(expected / OUTLIER, expected * OUTLIER) };
-        self.seen = self.seen.saturating_add(1);
+            if early { seconds } else { seconds.clamp(expected / OUTLIER, expected * OUTLIER) };
+        if early && seconds * OUTLIER < expected {
+            *self = Self { keep: self.keep, ..Self::remembering(1.0) };
+        }
         // Errors grow with the time itself, so long ones must not drown the short ones.
         let weight = (1.0 + work / KNEE).powi(-2);
         for (sum, value) in [
@@ -135,10 +139,10 @@ mod tests {
         let mut rng = StdRng::seed_from_u64(7);
         let mut fit = Fit::remembering(256.0);
         let mut pace = Pace::UNSEEN;
-        for _ in 0..count {
+        for turn in 0..count {
             let work = work(&mut rng);
             let disturbed = truth.time(work) * rng.random_range(1.0 - noise..=1.0 + noise);
-            pace = fit.learn(pace, Pace::UNSEEN, 1.0, work, disturbed);
+            pace = fit.learn(pace, Pace::UNSEEN, 1.0, work, disturbed, turn < 8);
         }
         pace
     }
@@ -170,10 +174,10 @@ mod tests {
         let mut pace = Pace::UNSEEN;
         for turn in 0..100 {
             let work = f64::from(turn % 10) * 400.0;
-            pace = fit.learn(pace, Pace::UNSEEN, 2.0, work, truth.time(work));
+            pace = fit.learn(pace, Pace::UNSEEN, 2.0, work, truth.time(work), turn < 8);
         }
         let before = pace.time(2000.0);
-        pace = fit.learn(pace, Pace::UNSEEN, 2.0, 2000.0, 120.0);
+        pace = fit.learn(pace, Pace::UNSEEN, 2.0, 2000.0, 120.0, false);
         assert!(pace.time(2000.0) < before * 1.25, "{before} became {}", pace.time(2000.0));
     }
 
@@ -181,22 +185,42 @@ mod tests {
     fn a_new_pace_is_followed() {
         let mut fit = Fit::remembering(64.0);
         let mut pace = Pace::UNSEEN;
+        let mut early = true;
         for (truth, turns) in [(1.0e-5_f32, 100), (1.0e-4, 300)] {
             for turn in 0..turns {
                 let work = f64::from(turn % 10 + 1) * 500.0;
-                pace = fit.learn(pace, Pace::UNSEEN, 0.5, work, 0.01 + f64::from(truth) * work);
+                pace = fit.learn(pace, Pace::UNSEEN, 0.5, work, 0.01 + f64::from(truth) * work, early && turn < 8);
             }
+            early = false;
             assert!(close(pace.each, truth, 0.2), "{pace:?} for {truth}");
+        }
+    }
+
+    #[test]
+    fn a_stall_among_the_first_answers_is_forgotten_by_the_next_good_one() {
+        let truth = Pace { fixed: 0.01, each: 1.0e-4 };
+        for stalled in [0, 1, 7] {
+            let mut fit = Fit::remembering(512.0);
+            let mut pace = Pace::UNSEEN;
+            for turn in 0..16 {
+                let work = f64::from(turn % 10 + 1) * 300.0;
+                let seconds = if turn == stalled { 60.0 } else { truth.time(work) };
+                pace = fit.learn(pace, Pace::UNSEEN, 1.0, work, seconds, turn <= 8);
+            }
+            assert!((pace.time(1000.0) / truth.time(1000.0) - 1.0).abs() < 0.3, "{stalled}: {pace:?}");
         }
     }
 
     proptest! {
         #[test]
-        fn whatever_is_seen_the_line_is_usable(seen in proptest::collection::vec((0.0..1.0e7_f64, 0.0..1.0e5_f64), 1..60)) {
+        fn whatever_is_seen_the_line_is_usable(
+            seen in proptest::collection::vec((0.0..1.0e7_f64, 0.0..1.0e5_f64), 1..60),
+            early in 0..60_usize,
+        ) {
             let mut fit = Fit::remembering(16.0);
             let mut pace = Pace::UNSEEN;
-            for (work, seconds) in seen {
-                pace = fit.learn(pace, Pace::UNSEEN, 2.0, work, seconds);
+            for (turn, (work, seconds)) in seen.into_iter().enumerate() {
+                pace = fit.learn(pace, Pace::UNSEEN, 2.0, work, seconds, turn < early);
                 prop_assert!(pace.fixed.is_finite() && (0.0..=2.0).contains(&pace.fixed), "{pace:?}");
                 prop_assert!(pace.each.is_finite() && pace.each > 0.0, "{pace:?}");
                 prop_assert!(Pace::from_bits(pace.to_bits()) == pace);

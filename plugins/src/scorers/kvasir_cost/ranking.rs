@@ -1,6 +1,6 @@
 //! From costs to scores, and what decides among endpoints of nearly the same cost.
 
-use kvasir_core::{Candidate, Candidates, Load, Scores};
+use kvasir_core::{Candidate, Candidates, Load, Phase, Scores};
 
 use super::fleets::Fleets;
 use super::pace::Pace;
@@ -13,13 +13,18 @@ const NEAR_TIE_SHARE: f64 = 0.04;
 
 /// Costs become scores: those near the least are ordered by the number of requests and then by whose turn it is, and all
 /// are measured by the worst.
+///
+/// Prefill endpoints take no turns: the retries of one request share those of them that are equal, and turns would leave
+/// a single best one to all retries.
 pub(super) fn rank(pool: &Candidates, prior: Pace, fleets: &Fleets, costs: &mut Scores) {
     let best = costs.iter().flatten().copied().fold(f64::INFINITY, f64::min);
     let near = (NEAR_TIE_TOKENS * f64::from(prior.each)).max(NEAR_TIE_SHARE * best);
     let (shared, count) = (is_shared(pool), pool.kept_count() as f64);
+    let turns = pool.phase() != Phase::Prefill;
     for (candidate, slot) in pool.all().iter().zip(costs.iter_mut()) {
         if let Some(cost) = slot.as_mut().filter(|cost| **cost <= best + near) {
-            let crowd = requests(&candidate.load, shared) + recency(candidate, fleets, count);
+            let turn = if turns { recency(candidate, fleets, count) } else { 0.0 };
+            let crowd = requests(&candidate.load, shared) + turn;
             *cost = best + near * crowd / (1.0 + crowd);
         }
     }
@@ -40,10 +45,11 @@ pub(super) fn requests(load: &Load, shared: bool) -> f64 {
     f64::from(if shared { rounded(requests) } else { requests })
 }
 
-/// From 1 for the endpoint that was chosen last towards 0, by half in as many requests as there are endpoints. Taking
+/// From nearly 1 for the endpoint that was chosen last towards 0, by half in as many requests as there are endpoints, and
+/// always less than a request. Taking
 /// turns keeps arrivals apart better than chance does, and needs to know nothing of the others' moment.
 fn recency(candidate: &Candidate, fleets: &Fleets, count: f64) -> f64 {
-    fleets.since(&candidate.endpoint).map_or(0.0, |since| count / (count + f64::from(since)))
+    fleets.since(&candidate.endpoint).map_or(0.0, |since| count / (count + 1.0 + f64::from(since)))
 }
 
 /// The number with its three leading bits: exact to 7, in steps of an eighth to a quarter of it above.

@@ -395,3 +395,43 @@ fn equals_take_turns() {
         assert_eq!(seen, [0, 1, 2, 3], "{order:?}");
     }
 }
+
+/// Retries of one request share the prefill endpoints that are equally good, so that one that is dead does not fail them all.
+#[test]
+fn equal_prefill_endpoints_stay_equal() {
+    let scorer = KvasirCost::default();
+    let mut pool = pool_of([Load::default(); 3]);
+    let cycle = asking(500, &[]);
+    scorer.dispatched(&cycle, &endpoint(1), InFlightCost::default());
+    let scores = scores_of(&scorer, &cycle, &pool);
+    assert!(scores[1] < scores[0], "{scores:?}");
+    pool.begin_phase(Phase::Prefill, |_| true);
+    let scores = scores_of(&scorer, &cycle, &pool);
+    assert!(scores.iter().all(|score| *score == scores[0]), "{scores:?}");
+}
+
+/// A request elsewhere outweighs the turn of whoever was chosen last.
+#[test]
+fn fewer_requests_come_before_turns() {
+    let scorer = KvasirCost::default();
+    let cycle = asking(26, &[]);
+    scorer.dispatched(&cycle, &endpoint(0), InFlightCost::default());
+    let busy = Load { in_flight: 1, decoding: 1, ..Load::default() };
+    assert!((0..40).all(|seed| choose(&scorer, &cycle, &pool_of([Load::default(), busy]), seed) == 0));
+}
+
+#[test]
+fn one_absurd_value_is_not_typical() {
+    let scorer = KvasirCost::default();
+    let usage = Usage { completion_tokens: u64::MAX, ..Usage::default() };
+    scorer.completed(&cycle(), &endpoint(0), Some(&usage));
+    assert!(scorer.answer.get() < 1.3 * ANSWER_TOKENS, "{}", scorer.answer.get());
+    let cost = InFlightCost { prefill_tokens: u32::MAX, ..InFlightCost::default() };
+    scorer.dispatched(&cycle(), &endpoint(0), cost);
+    assert!(scorer.typical.get() < 1.3 * TYPICAL_TOKENS, "{}", scorer.typical.get());
+    // What comes again and again is typical.
+    for _ in 0..400 {
+        scorer.completed(&cycle(), &endpoint(0), Some(&Usage { completion_tokens: 8000, ..usage }));
+    }
+    assert!((scorer.answer.get() / 8000.0 - 1.0).abs() < 0.05, "{}", scorer.answer.get());
+}

@@ -35,6 +35,31 @@ fn a_slot_that_is_given_out_again_brings_nothing_along() {
 }
 
 #[test]
+fn a_new_endpoint_that_stalls_at_its_first_request_is_not_taken_to_be_slow() {
+    let fleets = Fleets::new();
+    teach(&fleets, &endpoint(1), 1.0e-4, 100);
+    fleets.learn(&endpoint(0), &"m".into(), 100.0, 60.0);
+    let fleet = fleets.of(&"m".into()).unwrap().known().0;
+    let new = pace(&fleets, &endpoint(0));
+    assert!(new.time(1000.0) < 1.5 * fleet.time(1000.0), "{new:?} in {fleet:?}");
+    // One that is slow is found out all the same.
+    teach(&fleets, &endpoint(0), 1.0e-3, 40);
+    let slow = pace(&fleets, &endpoint(0));
+    assert!(slow.time(1000.0) > 3.0 * fleet.time(1000.0), "{slow:?} in {fleet:?}");
+}
+
+#[test]
+fn an_answer_that_ends_between_two_readings_takes_nothing_away() {
+    let fleets = Fleets::new();
+    teach(&fleets, &endpoint(1), 1.0e-4, 100);
+    teach(&fleets, &endpoint(0), 1.0e-3, 60);
+    let (prior, answers) = fleets.of(&"m".into()).unwrap().known();
+    let slow = fleets.pace(&endpoint(0), prior, answers);
+    assert_eq!(fleets.pace(&endpoint(0), prior, answers - 1), slow);
+    assert_ne!(slow, prior);
+}
+
+#[test]
 fn what_was_learned_long_ago_fades() {
     let fleets = Fleets::new();
     teach(&fleets, &endpoint(1), 1.0e-4, 100);
