@@ -83,7 +83,7 @@ const OWN_WORK_WEIGHT: f64 = 2.5;
 /// What own work weighs more for each prompt's length that is queued everywhere. In the simulator, long documents on a
 /// fleet with a tenth more work than it can do: without it 48 % of the tokens come out of caches, with 8 about 93 %, with
 /// 16 nearly all that can. 24 costs bursts some hundredths of their p90 and saves no more.
-const CONGESTION_WEIGHT: f64 = 16.0;
+const CONGESTION_WEIGHT: f64 = 8.0;
 
 /// Shorter prompts are measured as if they were this long: what little can be saved of them is not worth a queue.
 const CONGESTED_PROMPT: f64 = 1024.0;
