@@ -7,7 +7,17 @@ use kvasir_simulator::presets::PRESETS;
 use kvasir_simulator::workload::Workload;
 
 /// Demands that are not met, known and shown: workload, against whom, figure. Whoever adds one says why.
-const KNOWN: &[(Workload, Policy, &str)] = &[];
+///
+/// Documents: one run of twelve begins with copies that two replicas make of the same documents before either has heard of
+/// the other's, and catches up late. With an affinity of 1.5 none does. Bursts: 1.9 times better than round robin, for the
+/// same reason. Few prompts that all pods hold soon: 4 % behind round robin, whose turns are the most even there are.
+const KNOWN: &[(Workload, Policy, &str)] = &[
+    (Workload::SystemFew, Policy::RoundRobin, "TTFT p90 (ms)"),
+    (Workload::Bursts, Policy::RoundRobin, "TTFT p90 (ms)"),
+    (Workload::Documents, Policy::OracleSoonest, "hit rate (%)"),
+    (Workload::Documents, Policy::OracleReuse, "hit rate (%)"),
+    (Workload::Documents, Policy::KvCacheAware, "TTFT p90 (ms)"),
+];
 
 /// A quarter of the preset's lengths over an eighth of its memory, so that a run takes a fraction of a second; times stay
 /// in proportion.
@@ -22,7 +32,7 @@ fn fleet() -> Experiment {
         workloads: Workload::ALL.to_vec(),
         policies: Policy::ALL.to_vec(),
         affinity: None,
-        seeds: vec![1, 2],
+        seeds: vec![1, 2, 3, 4],
         kv_demand: 0.73,
         utilisation: 0.75,
         requests: 1200,

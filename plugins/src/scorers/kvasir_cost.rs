@@ -26,14 +26,14 @@
 //! leave the cache for it. It weighs the more the longer they all queue: `congestion` is what is queued at an endpoint, as
 //! a mean that leaves the fullest quarter out, over the prompt's length. Where everybody queues, computing once more
 //! what another endpoint holds makes all queues longer, and a fleet that begins with it never catches up; where most
-//! endpoints have room, a hot one is left. So a burst of siblings stays together behind the one prefill they share, and spills once the
-//! queue costs more than prefilling again. Company spreads prompts that many endpoints could serve: a prompt that all
+//! endpoints have room, a hot one is left. So a burst of siblings stays together behind the one prefill they share, and
+//! spills once the queue costs more than prefilling again. Company spreads prompts that many endpoints could serve: a prompt that all
 //! share is soon held by as many as it takes.
 //!
 //! Costs within 64 tokens' time of the least, or within 4 % of it, count as equal: knowledge of the fleet is a tenth of
 //! a second old, and routers that all follow the last millisecond meet at one endpoint. Among equals the one with fewest
-//! requests wins, then the one that this router chose longest ago, then chance. Where other routers send too, nearby counts of
-//! requests are equal as well. So short prompts, and those that share a first block only, spread evenly.
+//! requests wins, then the one that this router chose longest ago, then chance. Prefill endpoints take no turns, so that
+//! retries find another one among equals. Where other routers send too, nearby counts of requests are equal as well. So short prompts, and those that share a first block only, spread evenly.
 //!
 //! Where prefill and decode are apart, the prefill run counts own, queued, foreign and shortage; the decode run counts
 //! 32 for each request there, company, the KV shortage, and a twentieth of what would have to be transferred.
@@ -83,7 +83,7 @@ const OWN_WORK_WEIGHT: f64 = 2.5;
 /// What own work weighs more for each prompt's length that is queued everywhere. In the simulator, long documents on a
 /// fleet with a tenth more work than it can do: without it 48 % of the tokens come out of caches, with 8 about 93 %, with
 /// 16 nearly all that can. 24 costs bursts some hundredths of their p90 and saves no more.
-const CONGESTION_WEIGHT: f64 = 8.0;
+const CONGESTION_WEIGHT: f64 = 16.0;
 
 /// Shorter prompts are measured as if they were this long: what little can be saved of them is not worth a queue.
 const CONGESTED_PROMPT: f64 = 1024.0;

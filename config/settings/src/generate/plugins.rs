@@ -74,7 +74,7 @@ fn rows(name: &str) -> Vec<Row> {
         plugin_names::KVASIR_COST => vec![(
             "affinity",
             format!("{:?}", args.kvasir_cost.affinity),
-            "what prefill work that is saved weighs against waiting, 0 (load alone) to 4; see \
+            "what prefill work that is saved weighs against waiting, more where all queue; 0 (load alone) to 4; see \
              [scheduling](guides/scheduling.md)",
             "refused",
         )],

@@ -30,7 +30,7 @@ pub struct SessionAffinityArgs {
     pub ttl: Duration,
     /// Most conversations remembered, for each of prefill and decode.
     pub max_sessions: usize,
-    /// The bound endpoint counts as overloaded with more requests than this many times the mean of the candidates.
+    /// The bound endpoint counts as overloaded with more requests than this many times the mean of the other candidates.
     pub max_in_flight_ratio: f64,
     /// It also does with this many requests waiting in its engine.
     pub max_waiting_requests: u32,

@@ -90,8 +90,7 @@ impl Fit {
         early: bool,
     ) -> Pace {
         let expected = known.time(work);
-        let seconds =
-            if early { seconds } else { seconds.clamp(expected / OUTLIER, expected * OUTLIER) };
+        let seconds = if early { seconds } else { seconds.clamp(expected / OUTLIER, expected * OUTLIER) };
         if early && seconds * OUTLIER < expected {
             *self = Self { keep: self.keep, ..Self::remembering(1.0) };
         }
@@ -189,7 +188,14 @@ mod tests {
         for (truth, turns) in [(1.0e-5_f32, 100), (1.0e-4, 300)] {
             for turn in 0..turns {
                 let work = f64::from(turn % 10 + 1) * 500.0;
-                pace = fit.learn(pace, Pace::UNSEEN, 0.5, work, 0.01 + f64::from(truth) * work, early && turn < 8);
+                pace = fit.learn(
+                    pace,
+                    Pace::UNSEEN,
+                    0.5,
+                    work,
+                    0.01 + f64::from(truth) * work,
+                    early && turn < 8,
+                );
             }
             early = false;
             assert!(close(pace.each, truth, 0.2), "{pace:?} for {truth}");
