@@ -12,8 +12,8 @@
 //!
 //! expected = fixed + each x work + adapter     seconds until the first token
 //! company  = 2 x requests there x answer       what they and this one cost each other while they generate
-//! cost     = expected + each x ((2.5 x affinity - 1) x own + company)
-//!                     + fleet's each x 16 x affinity x congestion x own
+//! cost     = expected + each x ((3 x affinity - 1) x own + company)
+//!                     + fleet's each x 20 x affinity x congestion x own
 //! score    = 100 x (1 - cost / worst cost)
 //! ```
 //!
@@ -42,7 +42,7 @@
 //!
 //! | parameter | default | |
 //! |---|---|---|
-//! | `affinity` | 1 | 0 to 4; at 1, a second of prefill saved is worth waiting 2.5 s where others have room, at 0 only load counts |
+//! | `affinity` | 1 | 0 to 4; at 1, a second of prefill saved is worth waiting 3 s where others have room, at 0 only load counts |
 //!
 //! ```yaml
 //! scheduler:
@@ -76,14 +76,14 @@ use self::ranking::{is_shared, requests};
 
 /// What this request's own uncached tokens weigh against queued ones at an affinity of 1. At 1 a second copy of a 4k
 /// prompt is sent elsewhere as soon as the first one is being prefilled (fault RTE-04), and where the caches are just
-/// large enough for what comes again, copies drive each other out and hit rates collapse (below 2.5 in the simulator,
+/// large enough for what comes again, copies drive each other out and hit rates collapse (below 3 in the simulator,
 /// with long documents on uneven pods). Far above it one endpoint keeps a hot prefix for too long (RTE-01).
-const OWN_WORK_WEIGHT: f64 = 2.5;
+const OWN_WORK_WEIGHT: f64 = 3.0;
 
 /// What own work weighs more for each prompt's length that is queued everywhere. In the simulator, long documents on a
 /// fleet with a tenth more work than it can do: without it 48 % of the tokens come out of caches, with 8 about 93 %, with
-/// 16 nearly all that can. 24 costs bursts some hundredths of their p90 and saves no more.
-const CONGESTION_WEIGHT: f64 = 16.0;
+/// 20 nearly all that can. More costs bursts some hundredths of their p90 and saves nothing.
+const CONGESTION_WEIGHT: f64 = 20.0;
 
 /// Shorter prompts are measured as if they were this long: what little can be saved of them is not worth a queue.
 const CONGESTED_PROMPT: f64 = 1024.0;

@@ -80,10 +80,7 @@ async fn a_batch_is_one_pair_of_requests_or_goes_whole_where_one_hand_over_canno
         site.is_clean().await;
         // A whole request is no exchange.
         let pairs = usize::from(!hands_over_one);
-        assert_eq!(
-            (site.exchanges(Role::Prefill).len(), site.exchanges(Role::Decode).len()),
-            (pairs, pairs)
-        );
+        assert_eq!((site.exchanges(Role::Prefill).len(), site.exchanges(Role::Decode).len()), (pairs, pairs));
         assert_eq!(site.groups[0].decodes.iter().flat_map(requests).count(), 1, "{connector}");
     }
     Ok(())

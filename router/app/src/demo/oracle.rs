@@ -15,7 +15,7 @@ const DECODE_WEIGHT: f64 = 1.0;
 
 /// How much more a token computed now weighs than one that waits: a prefix that is not computed again stays free for
 /// later turns. The same trade-off as `kvasir-cost` makes, so that the two rows differ in knowledge alone.
-const UNCACHED_WEIGHT: f64 = 2.5;
+const UNCACHED_WEIGHT: f64 = 3.0;
 
 /// The engines behind the candidates, found by URL.
 #[derive(Clone)]

@@ -5,7 +5,15 @@ use crate::translate::testing::labels;
 
 fn facts(pairs: &[(&str, &str)], gone: bool) -> Arc<PodFacts> {
     let ready = !gone;
-    Arc::new(PodFacts { labels: labels(pairs), ranks: 1, pin_ranks: None, ip: None, ready, gone, containers: [].into() })
+    Arc::new(PodFacts {
+        labels: labels(pairs),
+        ranks: 1,
+        pin_ranks: None,
+        ip: None,
+        ready,
+        gone,
+        containers: [].into(),
+    })
 }
 
 fn names(selected: &[(&ObjectName, &PodFacts)]) -> Vec<String> {
