@@ -332,8 +332,10 @@ def engine_restart(args, report, engines, tokenizer):
         request = urllib.request.Request(f"http://127.0.0.1:{router.admin}/explain", body, {"content-type": "application/json"})
         record = json.load(urllib.request.urlopen(request, timeout=10))
         credit = {c["endpoint"]: c["reusable_tokens"] for c in record["candidates"]}
+        basis = {c["endpoint"]: (c["predicted_tokens"], c["completeness"]) for c in record["candidates"]}
         _, _, cached = chat(router, prompt + " three")
-        report.check("a restarted engine has no credit", credit.get(holder, 0) == 0, f"credit {credit}, cached afterwards {cached}")
+        report.check("a restarted engine has no credit", credit.get(holder, 0) == 0,
+                     f"holder {holder}, credit {credit} (predicted, completeness: {basis}), cached afterwards {cached}")
 
 
 def small_buffer(args, report, engines, tokenizer):

@@ -140,7 +140,11 @@ fn record(record: &Value) -> String {
     for attempt in record["attempts"].as_array().into_iter().flatten() {
         let result =
             if attempt["status"].is_null() { text(&attempt["error"]) } else { text(&attempt["status"]) };
-        let _ = writeln!(out, "attempt   {} -> {result}", text(&attempt["endpoint"]));
+        let part = match attempt["phase"].as_str() {
+            Some(phase) if phase != "whole" => format!(" ({phase})"),
+            _ => String::new(),
+        };
+        let _ = writeln!(out, "attempt   {}{part} -> {result}", text(&attempt["endpoint"]));
     }
     let outcome = &record["outcome"];
     if outcome.is_object() {
@@ -157,6 +161,9 @@ fn record(record: &Value) -> String {
             text(&record["predicted_cached_tokens"]),
             text(&outcome["usage"]["cached_tokens"])
         );
+        if let Some(line) = expectation(record) {
+            let _ = writeln!(out, "expected  {line}");
+        }
         if let Some(error) = outcome["error"].as_str() {
             let _ = writeln!(out, "error     {error}");
         }
@@ -164,9 +171,26 @@ fn record(record: &Value) -> String {
     out
 }
 
+/// What the decision expected of the endpoint whose prefill answered, beside what came.
+fn expectation(record: &Value) -> Option<String> {
+    let answered = |attempt: &&Value| attempt["error"].is_null() && attempt["phase"] != "decode";
+    let attempt = record["attempts"].as_array()?.iter().rfind(answered)?;
+    let mut candidates = record["candidates"].as_array()?.iter();
+    let candidate = candidates.find(|candidate| candidate["endpoint"] == attempt["endpoint"])?;
+    let expected = candidate["expected_ttft_ms"].as_f64()?;
+    let came = match record["stream"].as_bool() {
+        Some(true) => format!("it came after {}", milliseconds(&record["outcome"]["ttft_ms"])),
+        _ => "not streamed, so only the whole answer can be seen".to_owned(),
+    };
+    Some(format!("first token after {expected:.1} ms at {}; {came}", text(&attempt["endpoint"])))
+}
+
 fn candidates(record: &Value) -> String {
     let scores: Vec<&Value> = record["scores"].as_array().into_iter().flatten().collect();
+    let expects = |candidate: &Value| candidate["expected_ttft_ms"].is_number();
+    let expected = record["candidates"].as_array().is_some_and(|all| all.iter().any(expects));
     let mut head = vec!["endpoint", "cache", "matched", "reusable", "in flight", "prefill", "waiting"];
+    head.extend(expected.then_some("expected"));
     head.extend(scores.iter().filter_map(|line| line["plugin"].as_str()));
     head.push("total");
     let rows = record["candidates"].as_array().into_iter().flatten().enumerate().map(|(index, candidate)| {
@@ -180,6 +204,7 @@ fn candidates(record: &Value) -> String {
             text(&load["prefill_tokens"]),
             text(&load["sample"]["waiting"]),
         ];
+        row.extend(expected.then(|| milliseconds(&candidate["expected_ttft_ms"])));
         row.extend(scores.iter().map(|line| number(&line["scores"][index])));
         row.push(if candidate["kept"] == Value::Bool(false) {
             "filtered".to_owned()
@@ -237,17 +262,20 @@ mod tests {
     #[test]
     fn a_record_reads_as_a_table() {
         let value = json!({
-            "request_id": "r1", "model": "m", "requested_model": "alias",
+            "request_id": "r1", "model": "m", "requested_model": "alias", "stream": true,
             "tokens": {"source": "local", "prompt_tokens": 64, "took_us": 120, "missing": null},
             "gather_us": 200, "decide_us": 5, "filtered": [["least-request", 1]],
             "candidates": [
                 {"endpoint": "default/a:1", "kept": true, "matched_tokens": 64, "reusable_tokens": 48, "completeness": "exact",
-                 "load": {"in_flight": 1, "prefill_tokens": 16, "sample": null}, "total": 87.5},
+                 "load": {"in_flight": 1, "prefill_tokens": 16, "sample": null}, "total": 87.5, "expected_ttft_ms": 4.125},
                 {"endpoint": "default/b:1", "kept": false, "matched_tokens": 0, "reusable_tokens": 0, "completeness": null,
                  "load": {"in_flight": 0, "prefill_tokens": 0, "sample": {"waiting": 12}}, "total": null},
             ],
             "scores": [{"plugin": "kvasir-cost", "weight": 1.0, "scores": [87.5, null]}],
-            "attempts": [{"endpoint": "default/a:1", "status": 200, "error": null}],
+            "attempts": [
+                {"endpoint": "default/a:1", "phase": "prefill", "status": 200, "error": null},
+                {"endpoint": "default/b:1", "phase": "decode", "status": 200, "error": null},
+            ],
             "predicted_cached_tokens": 48,
             "outcome": {"status": 200, "ttft_ms": 3.25, "total_ms": 9.0, "usage": {"cached_tokens": 48}, "error": null},
         });
@@ -261,6 +289,8 @@ mod tests {
             "least-request dropped 1",
             "predicted 48, reported 48",
             "3.2 ms",
+            "default/a:1 (prefill) -> 200",
+            "first token after 4.1 ms at default/a:1; it came after 3.2 ms",
         ] {
             assert!(text.contains(part), "{part:?} is missing in\n{text}");
         }
