@@ -294,6 +294,6 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part:?} is missing in\n{text}");
         }
-        assert!(render(&json!([value])).contains("default/a:1"));
+        assert!(render(&json!([value])).contains("default/b:1"));
     }
 }
