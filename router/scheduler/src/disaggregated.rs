@@ -14,6 +14,10 @@ use crate::aggregated::Scheduler;
 /// must not become a walk through all of them.
 const MOST_DECODE_RUNS: usize = 3;
 
+/// A pair is plainly later than the soonest one by this factor and an engine step, seconds: estimates are no better.
+const LATER: f64 = 1.1;
+const STEP: f64 = 0.005;
+
 impl Scheduler {
     /// The ranked pairs: every pick is a decode endpoint with the best prefill endpoint of its group.
     ///
@@ -21,7 +25,8 @@ impl Scheduler {
     /// endpoint is in none, and never chosen. Without a key all are one group. One run of the profile ranks the
     /// decode endpoints of those groups that have a prefill endpoint; then one run for each group among the picks
     /// ranks its prefill endpoints. Picks of one group share its best prefill endpoint, and take turns where several
-    /// are equally good, in an order of chance.
+    /// are equally good, in an order of chance. Where scorers expect times, pairs that would begin plainly later than the
+    /// soonest one come after the others: a group whose prefill endpoint holds the prompt is worth a busier decoder.
     ///
     /// Pure. Only what `pool` keeps takes part; afterwards it keeps what any run kept. The scores of all runs are one
     /// set: no candidate takes part in two of them.
@@ -59,6 +64,7 @@ impl Scheduler {
             decision.picks = decision.picks.into_iter().filter_map(|pick| groups.pair(pick)).collect();
             if !decision.picks.is_empty() {
                 gains.give(&mut decision);
+                soonest_first(&mut decision);
                 let mut kept = gains.kept.iter().zip(decoders);
                 pool.begin_phase(Phase::Whole, |_| {
                     kept.next().is_some_and(|(prefill, decode)| *prefill || decode)
@@ -68,6 +74,23 @@ impl Scheduler {
         }
         Err(last)
     }
+}
+
+/// Puts the pairs whose prompt and first token together are expected plainly later than the soonest pair's behind the
+/// others, in the order of what is expected. The others keep the order of the decode run, and all do where nothing is
+/// expected.
+fn soonest_first(decision: &mut Decision) {
+    let lines = &decision.scores.lines;
+    let expected =
+        |index: usize| lines.iter().find_map(|line| line.expected_seconds.get(index).copied().flatten());
+    let of_pair = |pick: &Pick| {
+        let prefill = pick.prefill.as_ref()?;
+        Some(expected(prefill.index)? + expected(pick.index)?)
+    };
+    let soonest = decision.picks.iter().filter_map(of_pair).fold(f64::INFINITY, f64::min);
+    let late = |pick: &Pick| of_pair(pick).filter(|seconds| *seconds > soonest * LATER + STEP).unwrap_or(0.0);
+    // Stable: pairs that are not late are equal here.
+    decision.picks.sort_by(|one, other| late(one).total_cmp(&late(other)));
 }
 
 /// What one candidate may be chosen for, and in which group.

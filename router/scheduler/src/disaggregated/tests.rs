@@ -2,7 +2,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kvasir_core::{Candidate, Endpoint, Filter, Load, Needs, Picker, Plugin, Scorer, Scores, SystemClock};
+use kvasir_core::{
+    Candidate, Endpoint, Filter, Load, Needs, Picker, Plugin, ScoreLine, Scorer, Scores, SystemClock,
+};
 use parking_lot::Mutex;
 use proptest::prelude::{Just, Strategy, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use rand::SeedableRng;
@@ -343,4 +345,28 @@ proptest! {
 
 fn label(words: &[&str], index: usize) -> Option<String> {
     words[index].split_once(':').map(|(_, group)| group.to_owned()).filter(|group| !group.is_empty())
+}
+
+#[test]
+fn pairs_that_would_begin_plainly_later_come_last() {
+    let pick = |prefill, index| {
+        let pair = PrefillPick { index: prefill, endpoint: endpoint(0), total: 0.0 };
+        Pick { index, endpoint: endpoint(0), prefill: Some(pair), total: 0.0 }
+    };
+    // Pairs (0, 3), (1, 4), (2, 5), as the decode run ranked them.
+    for (expected, order) in [
+        (vec![], [3, 4, 5]),
+        (vec![Some(0.024), Some(0.006), Some(0.008), Some(0.001), Some(0.002), Some(0.003)], [4, 5, 3]),
+        (vec![Some(0.9), Some(0.5), Some(0.1), Some(0.0), Some(0.0), Some(0.0)], [5, 4, 3]),
+        (vec![Some(0.1), Some(0.101), Some(0.102), Some(0.0), Some(0.0), Some(0.0)], [3, 4, 5]),
+    ] {
+        let line = ScoreLine { plugin: "p", weight: 1.0, scores: vec![None; 6], expected_seconds: expected };
+        let mut decision = Decision {
+            picks: vec![pick(0, 3), pick(1, 4), pick(2, 5)],
+            scores: ScorerTotals { lines: vec![line], totals: Vec::new() },
+            ..Decision::default()
+        };
+        soonest_first(&mut decision);
+        assert_eq!(decision.picks.iter().map(|pick| pick.index).collect::<Vec<_>>(), order);
+    }
 }
